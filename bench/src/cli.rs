@@ -1,0 +1,200 @@
+//! The command line: subcommands, flags, defaults, and the examples under `--help`.
+//!
+//! Flags that belong to one question have names of their own, so that `all` can take all of them.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  tenure-bench calls                               requests per second and CPU per call, every row
+  tenure-bench calls --only axum,rmcp --rounds 5   two rows, five interleaved rounds
+  tenure-bench idle --sessions 100000              bytes per idle session
+  tenure-bench streams --streams 5000              bytes per open GET stream
+  tenure-bench replay --events 10000               time to replay what a client missed
+  tenure-bench all --json figures.json             everything, raw figures into a file
+
+Rows: hyper, axum (floors), rmcp (its own HTTP service), tenure, tenure-rmcp, tenure-native.
+Binaries of Tenure are looked up beside this one; build them first with
+  cargo build --release -p tenure --bins --examples
+
+The Markdown report goes to stdout, progress to stderr.";
+
+/// Measures MCP servers side by side: calls, idle sessions, open streams, replay.
+#[derive(Debug, Parser)]
+#[command(name = "tenure-bench", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// How many `tools/call` per second, and how much server CPU time each?
+    Calls(CallsCommand),
+    /// How many bytes does an idle session hold?
+    Idle(IdleCommand),
+    /// How many bytes does an open GET (SSE) stream hold?
+    Streams(StreamsCommand),
+    /// How long does it take to replay missed events?
+    Replay(ReplayCommand),
+    /// All four questions, one after the other
+    All(AllCommand),
+    /// Run one of the built-in servers; prints its endpoint as the first line
+    Server(ServerArgs),
+}
+
+impl Command {
+    /// Where the raw figures go, if anywhere.
+    pub(crate) fn json(&self) -> Option<&Path> {
+        let common = match self {
+            Command::Calls(args) => &args.common,
+            Command::Idle(args) => &args.common,
+            Command::Streams(args) => &args.common,
+            Command::Replay(args) => &args.common,
+            Command::All(args) => &args.common,
+            Command::Server(_) => return None,
+        };
+        common.json.as_deref()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CallsCommand {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) calls: CallsArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IdleCommand {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) idle: IdleArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StreamsCommand {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) streams: StreamsArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayCommand {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) replay: ReplayArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AllCommand {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) calls: CallsArgs,
+    #[command(flatten)]
+    pub(crate) idle: IdleArgs,
+    #[command(flatten)]
+    pub(crate) streams: StreamsArgs,
+    #[command(flatten)]
+    pub(crate) replay: ReplayArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CommonArgs {
+    /// Measure only these rows
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Write the raw figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Where the release binaries are [default: the folder of this binary]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) bin_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CallsArgs {
+    /// Seconds measured per server and round
+    #[arg(long, default_value_t = 5.0)]
+    pub(crate) seconds: f64,
+    /// Seconds of load before each measurement
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub(crate) warm_up: f64,
+    /// Interleaved rounds
+    #[arg(long, default_value_t = 3)]
+    pub(crate) rounds: usize,
+    /// Connections, each with its own session and one call in flight
+    #[arg(long, default_value_t = 64)]
+    pub(crate) connections: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IdleArgs {
+    /// Idle sessions to open
+    #[arg(long, default_value_t = 100_000)]
+    pub(crate) sessions: usize,
+    /// Idle sessions to open on rmcp, which is heavier
+    #[arg(long, value_name = "SESSIONS", default_value_t = 10_000)]
+    pub(crate) rmcp_sessions: usize,
+    /// Interleaved rounds, each with a fresh server
+    #[arg(long, value_name = "ROUNDS", default_value_t = 3)]
+    pub(crate) idle_rounds: usize,
+    /// Seconds the sessions stay idle before memory is read
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    pub(crate) idle_wait: f64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StreamsArgs {
+    /// GET streams to open, each on its own session and connection
+    #[arg(long, default_value_t = 5_000)]
+    pub(crate) streams: usize,
+    /// Interleaved rounds, each with a fresh server
+    #[arg(long, value_name = "ROUNDS", default_value_t = 3)]
+    pub(crate) stream_rounds: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// Events to replay
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) events: usize,
+    /// Replays per server, each of a fresh session
+    #[arg(long, value_name = "TIMES", default_value_t = 5)]
+    pub(crate) replays: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Which server to run
+    #[arg(value_enum)]
+    pub(crate) name: ServerName,
+    /// Address to listen on
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// Keep events for `replay` (costs memory and time, so off for the other questions)
+    #[arg(long)]
+    pub(crate) keep_events: bool,
+    /// Exit when stdin is closed, so that the server never outlives the harness
+    #[arg(long)]
+    pub(crate) until_stdin_closes: bool,
+}
+
+/// The servers this binary carries itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ServerName {
+    /// Bare hyper: the floor of HTTP itself
+    Hyper,
+    /// axum and the JSON-RPC envelope: the floor of an MCP answer
+    Axum,
+    /// rmcp's own Streamable HTTP service
+    Rmcp,
+}

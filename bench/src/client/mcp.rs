@@ -1,0 +1,196 @@
+//! The MCP requests of the harness as ready-made bytes, and the checks of their answers.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, ensure};
+use memchr::memmem;
+
+use crate::client::Connection;
+
+const PROTOCOL: &str = "2025-11-25";
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"tenure-bench","version":"0.1.0"}}}"#;
+const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+
+/// Ids have seven digits from first to last, so that a request never changes its length.
+const FIRST_ID: u32 = 1_000_000;
+const ID_DIGITS: usize = 7;
+
+/// Where a server is reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    pub(crate) address: SocketAddr,
+    path: String,
+}
+
+impl Endpoint {
+    /// Reads `http://127.0.0.1:41234/mcp`.
+    pub(crate) fn parse(url: &str) -> Result<Endpoint> {
+        let rest = url.strip_prefix("http://").with_context(|| format!("`{url}` is no http:// URL"))?;
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let address = authority.parse().with_context(|| format!("`{url}` names no IP address and port"))?;
+        Ok(Endpoint { address, path: if path.is_empty() { "/".to_owned() } else { path.to_owned() } })
+    }
+}
+
+/// Opens a session on a connection: `initialize`, then `notifications/initialized`.
+///
+/// Returns its id, or `None` from a server that keeps no sessions.
+pub(crate) async fn open_session(connection: &mut Connection, endpoint: &Endpoint) -> Result<Option<String>> {
+    let head = connection.exchange(&post(endpoint, None, INITIALIZE)).await.context("send `initialize`")?;
+    let body = connection.body();
+    let is_result =
+        memmem::find(body, br#""id":1"#).is_some() && memmem::find(body, br#""result""#).is_some();
+    ensure!(head.status == 200 && is_result, "`initialize` failed: {}", describe(head.status, body));
+    let session = head.session;
+    let request = post(endpoint, session.as_deref(), INITIALIZED);
+    let head = connection.exchange(&request).await.context("send `notifications/initialized`")?;
+    let body = connection.body();
+    ensure!(head.status == 202, "`notifications/initialized` failed: {}", describe(head.status, body));
+    Ok(session)
+}
+
+/// The GET that opens a session's stream, or resumes one after `last_event`.
+pub(crate) fn stream_request(
+    endpoint: &Endpoint,
+    session: Option<&str>,
+    last_event: Option<&str>,
+) -> Vec<u8> {
+    let mut request = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\nMCP-Protocol-Version: {PROTOCOL}\r\n",
+        endpoint.path, endpoint.address
+    );
+    if let Some(session) = session {
+        request += &format!("Mcp-Session-Id: {session}\r\n");
+    }
+    if let Some(id) = last_event {
+        request += &format!("Last-Event-ID: {id}\r\n");
+    }
+    (request + "\r\n").into_bytes()
+}
+
+/// The call that makes a server emit `count` notifications on the call's own stream.
+pub(crate) fn emit_request(endpoint: &Endpoint, session: Option<&str>, count: usize) -> Vec<u8> {
+    // The progress token is for servers which route only progress to the stream of a call.
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{{"name":"bench_emit","arguments":{{"count":{count}}},"_meta":{{"progressToken":"bench"}}}}}}"#
+    );
+    post(endpoint, session, &body)
+}
+
+/// An echo call whose id grows with each use; the bytes are built once and patched in place.
+#[derive(Debug)]
+pub(crate) struct EchoCall {
+    request: Vec<u8>,
+    id_at: usize,
+    /// `"id":` and the id of the last request: what its answer must contain.
+    expected: Vec<u8>,
+    id: u32,
+}
+
+impl EchoCall {
+    pub(crate) fn new(endpoint: &Endpoint, session: Option<&str>) -> EchoCall {
+        let expected = format!(r#""id":{FIRST_ID}"#);
+        let body = format!(
+            r#"{{"jsonrpc":"2.0",{expected},"method":"tools/call","params":{{"name":"public_echo","arguments":{{"text":"hello"}}}}}}"#
+        );
+        let request = post(endpoint, session, &body);
+        let id_at = memmem::rfind(&request, expected.as_bytes()).expect("the body holds the id") + 5;
+        EchoCall { request, id_at, expected: expected.into_bytes(), id: FIRST_ID }
+    }
+
+    /// The next request.
+    pub(crate) fn next_request(&mut self) -> &[u8] {
+        self.id += 1;
+        assert!(self.id < FIRST_ID * 10, "a run makes fewer than nine million calls per connection");
+        let mut left = self.id;
+        for place in (0..ID_DIGITS).rev() {
+            let digit = b'0' + (left % 10) as u8;
+            self.request[self.id_at + place] = digit;
+            self.expected[5 + place] = digit;
+            left /= 10;
+        }
+        &self.request
+    }
+
+    /// Fails unless this answers the last request with the echoed text.
+    pub(crate) fn check(&self, status: u16, body: &[u8]) -> Result<()> {
+        let is_answer = status == 200
+            && memmem::find(body, &self.expected)
+                .is_some_and(|at| !body.get(at + self.expected.len()).is_some_and(u8::is_ascii_digit))
+            && memmem::find(body, br#""result""#).is_some()
+            && memmem::find(body, br#""hello""#).is_some()
+            && memmem::find(body, br#""isError":true"#).is_none();
+        ensure!(is_answer, "call {} was not answered with its echo: {}", self.id, describe(status, body));
+        Ok(())
+    }
+}
+
+fn post(endpoint: &Endpoint, session: Option<&str>, body: &str) -> Vec<u8> {
+    let mut request = format!(
+        "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n",
+        endpoint.path, endpoint.address
+    );
+    // `initialize` negotiates the revision; every later request names it.
+    if body != INITIALIZE {
+        request += &format!("MCP-Protocol-Version: {PROTOCOL}\r\n");
+    }
+    if let Some(session) = session {
+        request += &format!("Mcp-Session-Id: {session}\r\n");
+    }
+    request += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    request.into_bytes()
+}
+
+fn describe(status: u16, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let short: String = text.chars().take(300).collect();
+    format!("status {status}, body `{}`", short.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EchoCall, Endpoint};
+
+    fn call() -> EchoCall {
+        EchoCall::new(&Endpoint::parse("http://127.0.0.1:80/mcp").unwrap(), Some("s-1"))
+    }
+
+    #[test]
+    fn each_request_has_the_next_id_and_the_same_length() {
+        let mut call = call();
+        let first = call.next_request().to_vec();
+        let second = call.next_request().to_vec();
+        assert!(String::from_utf8(first.clone()).unwrap().contains(r#""id":1000001,"#));
+        assert!(String::from_utf8(second.clone()).unwrap().contains(r#""id":1000002,"#));
+        assert_eq!(first.len(), second.len());
+    }
+
+    #[test]
+    fn only_the_echo_of_the_last_request_passes() {
+        let mut call = call();
+        call.next_request();
+        let answer = |id: &str, text: &str, is_error: bool| {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"{text}"}}],"isError":{is_error}}}}}"#
+            )
+        };
+        assert!(call.check(200, answer("1000001", "hello", false).as_bytes()).is_ok());
+        for (status, wrong) in [
+            (500, answer("1000001", "hello", false)),
+            (200, answer("1000002", "hello", false)),
+            (200, answer("10000011", "hello", false)),
+            (200, answer("1000001", "bye", false)),
+            (200, answer("1000001", "hello", true)),
+            (200, r#"{"jsonrpc":"2.0","id":1000001,"error":{"code":-32603,"message":"hello"}}"#.to_owned()),
+        ] {
+            assert!(call.check(status, wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_needs_an_address() {
+        assert!(Endpoint::parse("https://127.0.0.1:80/mcp").is_err());
+        assert!(Endpoint::parse("http://localhost/mcp").is_err());
+        assert_eq!(Endpoint::parse("http://127.0.0.1:80/mcp").unwrap().path, "/mcp");
+    }
+}

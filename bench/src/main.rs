@@ -1,0 +1,141 @@
+//! Measures MCP servers side by side in one run: what a call, an idle session, an open stream and
+//! a replay cost. One question per subcommand; each server is a process of its own, so that its
+//! CPU time and memory can be read from the kernel and not guessed.
+//!
+//! Code map, in reading order: `cli` (flags), `rows` (which servers), `process` and `machine` (what
+//! the kernel says about them), `client` (a cheap HTTP client), `load` (the closed loop), then one
+//! module per question (`calls`, `idle`, `streams`, `replay`), `report` (tables and JSON), and
+//! `servers` (the floors and the rival, run as `tenure-bench server <name>`).
+
+mod calls;
+mod cli;
+mod client;
+mod clock;
+mod crowd;
+mod histogram;
+mod idle;
+mod load;
+mod machine;
+mod process;
+mod progress;
+mod replay;
+mod report;
+mod rows;
+mod servers;
+mod stats;
+mod streams;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::{AllCommand, Cli, Command};
+use crate::report::Report;
+use crate::rows::{Bench, Rows};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Server(args) => servers::run(&args),
+        command => measure(&command),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            progress::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one measuring subcommand and prints its report.
+fn measure(command: &Command) -> Result<()> {
+    process::raise_file_limit()?;
+    // One thread: the client shares the machine with the server it measures, so it must be cheap
+    // and must never take more than one core.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    let report = runtime.block_on(async {
+        // Whichever way this block ends, the future that owns the servers is dropped, and dropping
+        // a server kills its process.
+        tokio::select! {
+            report = run(command) => report,
+            stopped = stop_signal() => bail!("stopped by {}", stopped?),
+        }
+    })?;
+    if let Some(path) = command.json() {
+        let text = serde_json::to_string_pretty(&report).context("encode the figures as JSON")?;
+        std::fs::write(path, text + "\n").with_context(|| format!("write `{}`", path.display()))?;
+    }
+    std::io::stdout().lock().write_all(report.markdown().as_bytes()).context("print the report")
+}
+
+async fn run(command: &Command) -> Result<Report> {
+    let mut report = Report::new();
+    match command {
+        Command::Calls(args) => {
+            let rows = Rows::select(&args.common, Bench::Calls)?;
+            report.describe(&rows);
+            report.calls = Some(calls::run(&rows, &args.calls).await?);
+        }
+        Command::Idle(args) => {
+            let rows = Rows::select(&args.common, Bench::Idle)?;
+            report.describe(&rows);
+            report.idle = Some(idle::run(&rows, &args.idle).await?);
+        }
+        Command::Streams(args) => {
+            let rows = Rows::select(&args.common, Bench::Streams)?;
+            report.describe(&rows);
+            report.streams = Some(streams::run(&rows, &args.streams).await?);
+        }
+        Command::Replay(args) => {
+            let rows = Rows::select(&args.common, Bench::Replay)?;
+            report.describe(&rows);
+            report.replay = Some(replay::run(&rows, &args.replay).await?);
+        }
+        Command::All(args) => run_all(args, &mut report).await?,
+        Command::Server(_) => unreachable!("`main` runs a server without a measurement"),
+    }
+    Ok(report)
+}
+
+/// Asks every question that at least one of the chosen rows can answer.
+async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
+    // Every table is drawn up before the first measurement: a missing binary must not show up
+    // after ten minutes.
+    let calls = Rows::select_any(&args.common, Bench::Calls)?;
+    let idle = Rows::select_any(&args.common, Bench::Idle)?;
+    let streams = Rows::select_any(&args.common, Bench::Streams)?;
+    let replay = Rows::select_any(&args.common, Bench::Replay)?;
+    for rows in [&calls, &idle, &streams, &replay] {
+        report.describe(rows);
+    }
+    if !calls.is_empty() {
+        report.calls = Some(calls::run(&calls, &args.calls).await?);
+    }
+    if !idle.is_empty() {
+        report.idle = Some(idle::run(&idle, &args.idle).await?);
+    }
+    if !streams.is_empty() {
+        report.streams = Some(streams::run(&streams, &args.streams).await?);
+    }
+    if !replay.is_empty() {
+        report.replay = Some(replay::run(&replay, &args.replay).await?);
+    }
+    Ok(())
+}
+
+/// Waits for the first signal that asks the harness to stop, and names it.
+async fn stop_signal() -> Result<&'static str> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut hang_up = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
+    Ok(tokio::select! {
+        _ = interrupt.recv() => "SIGINT",
+        _ = terminate.recv() => "SIGTERM",
+        _ = hang_up.recv() => "SIGHUP",
+    })
+}

@@ -1,0 +1,61 @@
+//! The figures of one run: as Markdown for people, as JSON for scripts.
+
+use serde::Serialize;
+
+use crate::calls::CallsReport;
+use crate::idle::IdleReport;
+use crate::machine::Machine;
+use crate::replay::ReplayReport;
+use crate::rows::Rows;
+use crate::streams::StreamsReport;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    machine: Machine,
+    rows: Vec<Legend>,
+    pub(crate) calls: Option<CallsReport>,
+    pub(crate) idle: Option<IdleReport>,
+    pub(crate) streams: Option<StreamsReport>,
+    pub(crate) replay: Option<ReplayReport>,
+}
+
+/// What a row is.
+#[derive(Debug, Serialize)]
+struct Legend {
+    name: &'static str,
+    what: &'static str,
+}
+
+impl Report {
+    pub(crate) fn new() -> Report {
+        Report {
+            machine: Machine::new(),
+            rows: Vec::new(),
+            calls: None,
+            idle: None,
+            streams: None,
+            replay: None,
+        }
+    }
+
+    /// Says in the report what these rows are.
+    pub(crate) fn describe(&mut self, rows: &Rows) {
+        for row in rows.iter() {
+            if self.rows.iter().all(|legend| legend.name != row.name) {
+                self.rows.push(Legend { name: row.name, what: row.what });
+            }
+        }
+    }
+
+    pub(crate) fn markdown(&self) -> String {
+        let sections = [
+            Some(self.machine.markdown()),
+            Some(self.rows.iter().map(|Legend { name, what }| format!("- `{name}`: {what}\n")).collect()),
+            self.calls.as_ref().map(CallsReport::markdown),
+            self.idle.as_ref().map(IdleReport::markdown),
+            self.streams.as_ref().map(StreamsReport::markdown),
+            self.replay.as_ref().map(ReplayReport::markdown),
+        ];
+        sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
+    }
+}

@@ -1,0 +1,215 @@
+//! The table of servers: what each row is, how it is started, and which questions it can answer.
+//!
+//! A row whose binary is missing is an error with a hint, never a silent skip: a table without
+//! its losers would be a lie.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cli::CommonArgs;
+
+/// One of the questions the harness asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bench {
+    Calls,
+    Idle,
+    Streams,
+    Replay,
+}
+
+/// How a row's program is found.
+#[derive(Debug, Clone, Copy)]
+enum Program {
+    /// This binary itself, with `server <name>`.
+    Own,
+    /// A binary or example of the workspace, beside this one.
+    Built { file: &'static str, args: &'static [&'static str], build: &'static str },
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: &'static str,
+    what: &'static str,
+    program: Program,
+    benches: &'static [Bench],
+}
+
+const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
+
+/// In the order of the tables: floors, rival, Tenure.
+const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "hyper",
+        what: "floor: bare hyper, fixed answer",
+        program: Program::Own,
+        benches: &[Bench::Calls],
+    },
+    Entry {
+        name: "axum",
+        what: "floor: axum, JSON-RPC envelope read, fixed answer, no sessions",
+        program: Program::Own,
+        benches: &[Bench::Calls, Bench::Streams, Bench::Replay],
+    },
+    Entry {
+        name: "rmcp",
+        what: "rmcp's own StreamableHttpService with LocalSessionManager",
+        program: Program::Own,
+        benches: &[Bench::Calls, Bench::Idle, Bench::Streams, Bench::Replay],
+    },
+    Entry {
+        name: "tenure",
+        what: "tenure serve --store memory:",
+        program: Program::Built {
+            file: "tenure",
+            args: &["serve", "--listen", "127.0.0.1:0", "--store", "memory:"],
+            build: "cargo build --release -p tenure",
+        },
+        benches: &[Bench::Calls, Bench::Idle, Bench::Streams],
+    },
+    Entry {
+        name: "tenure-rmcp",
+        what: "an rmcp handler inside Tenure (example rmcp_echo)",
+        program: Program::Built {
+            file: "examples/rmcp_echo",
+            args: &[],
+            build: "cargo build --release -p tenure --example rmcp_echo",
+        },
+        benches: &[Bench::Calls, Bench::Idle, Bench::Streams],
+    },
+    Entry {
+        name: "tenure-native",
+        what: "a native backend inside Tenure (example native_echo)",
+        program: Program::Built {
+            file: "examples/native_echo",
+            args: &[],
+            build: "cargo build --release -p tenure --example native_echo",
+        },
+        benches: &[Bench::Calls, Bench::Idle, Bench::Streams, Bench::Replay],
+    },
+];
+
+/// A server the harness can start.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<OsString>,
+}
+
+/// The rows of one table.
+#[derive(Debug)]
+pub(crate) struct Rows(Vec<Row>);
+
+impl Rows {
+    /// The rows for one question; naming a row that cannot answer it is an error.
+    pub(crate) fn select(common: &CommonArgs, bench: Bench) -> Result<Rows> {
+        let rows = Rows::select_any(common, bench)?;
+        for name in &common.only {
+            if rows.iter().all(|row| row.name != name) {
+                let able: Vec<_> = able(bench).map(|entry| entry.name).collect();
+                bail!("row `{name}` has no such figure; rows that have it: {}", able.join(", "));
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The rows for one question among several; rows that cannot answer it are left out.
+    pub(crate) fn select_any(common: &CommonArgs, bench: Bench) -> Result<Rows> {
+        if let Some(name) = common.only.iter().find(|name| ENTRIES.iter().all(|entry| entry.name != **name)) {
+            let known: Vec<_> = ENTRIES.iter().map(|entry| entry.name).collect();
+            bail!("no row is called `{name}`; rows: {}", known.join(", "));
+        }
+        let own = std::env::current_exe().context("find this binary")?;
+        let folder = match &common.bin_dir {
+            Some(folder) => folder.clone(),
+            None => own.parent().context("find the folder of this binary")?.to_owned(),
+        };
+        able(bench)
+            .filter(|entry| common.only.is_empty() || common.only.iter().any(|name| name == entry.name))
+            .map(|entry| resolve(entry, bench, &own, &folder))
+            .collect::<Result<_>>()
+            .map(Rows)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Row> {
+        self.0.iter()
+    }
+
+    /// The rows of one round with their places. Each round starts at another row, so that no row
+    /// is always the one after a heavy neighbour.
+    pub(crate) fn round(&self, round: usize) -> impl Iterator<Item = (usize, &Row)> {
+        let count = self.0.len();
+        (0..count).map(move |step| (step + round) % count).map(|place| (place, &self.0[place]))
+    }
+}
+
+fn able(bench: Bench) -> impl Iterator<Item = &'static Entry> {
+    ENTRIES.iter().filter(move |entry| entry.benches.contains(&bench))
+}
+
+fn resolve(entry: &Entry, bench: Bench, own: &Path, folder: &Path) -> Result<Row> {
+    let (program, args) = match entry.program {
+        Program::Own => {
+            let mut args = vec!["server", entry.name, "--until-stdin-closes"];
+            args.extend(LISTEN);
+            if bench == Bench::Replay {
+                args.push("--keep-events");
+            }
+            (own.to_owned(), args)
+        }
+        Program::Built { file, args, build } => {
+            let program = folder.join(file);
+            if !program.is_file() {
+                bail!(
+                    "row `{}` needs `{}`, which is missing\n\nhint: build it with `{build}`, or leave the row out with `--only`",
+                    entry.name,
+                    program.display()
+                );
+            }
+            (program, args.to_vec())
+        }
+    };
+    let args = args.into_iter().map(OsString::from).collect();
+    Ok(Row { name: entry.name, what: entry.what, program, args })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bench, Rows};
+    use crate::cli::CommonArgs;
+
+    fn only(names: &[&str]) -> CommonArgs {
+        let only = names.iter().map(|name| (*name).to_owned()).collect();
+        CommonArgs { only, json: None, bin_dir: Some("no-such-folder".into()) }
+    }
+
+    #[test]
+    fn a_missing_binary_is_an_error_with_the_command_that_builds_it() {
+        let error = Rows::select(&only(&["tenure"]), Bench::Calls).unwrap_err().to_string();
+        assert!(error.contains("hint: build it with `cargo build --release -p tenure`"), "{error}");
+    }
+
+    #[test]
+    fn a_row_that_cannot_answer_is_named() {
+        let error = Rows::select(&only(&["hyper"]), Bench::Idle).unwrap_err().to_string();
+        assert!(error.starts_with("row `hyper` has no such figure"), "{error}");
+        assert!(Rows::select_any(&only(&["hyper"]), Bench::Idle).unwrap().is_empty());
+        let error = Rows::select_any(&only(&["hype"]), Bench::Idle).unwrap_err().to_string();
+        assert!(error.starts_with("no row is called `hype`"), "{error}");
+    }
+
+    #[test]
+    fn each_round_starts_at_another_row() {
+        let rows = Rows::select(&only(&["hyper", "axum", "rmcp"]), Bench::Calls).unwrap();
+        let names = |round| rows.round(round).map(|(_, row)| row.name).collect::<Vec<_>>();
+        assert_eq!(names(0), ["hyper", "axum", "rmcp"]);
+        assert_eq!(names(1), ["axum", "rmcp", "hyper"]);
+    }
+}

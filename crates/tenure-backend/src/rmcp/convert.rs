@@ -1,0 +1,61 @@
+//! Between raw JSON-RPC and rmcp's types.
+
+use std::sync::Arc;
+
+use ::rmcp::ErrorData;
+use ::rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientRequest, ErrorCode, GetExtensions, GetMeta, NumberOrString,
+    RequestId, RequestMetaObject,
+};
+use serde::de::DeserializeOwned;
+use tenure_session::runtime::CallContext;
+use tenure_session::{Method, Notification, RawJson, Reason, Request, RpcError, message};
+
+/// Reads a request into rmcp's type, with its `_meta` apart, as rmcp hands them to a handler.
+pub(super) fn typed_request(request: &Request) -> Result<(ClientRequest, RequestMetaObject), RpcError> {
+    let invalid = |error: String| RpcError::of(Reason::InvalidParams, error);
+    // By far the most frequent method is read straight into its type; the rest goes through rmcp's
+    // union, which tries one type after the other.
+    if request.method == Method::ToolsCall {
+        let params = request.params.as_ref().ok_or_else(|| invalid("params are missing".into()))?;
+        let mut params: CallToolRequestParams = params.read().map_err(|error| invalid(error.to_string()))?;
+        let meta = params.meta.take().unwrap_or_default();
+        return Ok((ClientRequest::CallToolRequest(CallToolRequest::new(params)), meta));
+    }
+    let whole = message::write_notification(&request.method, request.params.as_ref());
+    let mut typed: ClientRequest =
+        serde_json::from_slice(&whole).map_err(|error| invalid(error.to_string()))?;
+    if matches!(typed, ClientRequest::CustomRequest(_)) && !matches!(request.method, Method::Other(_)) {
+        return Err(invalid(format!("the params do not fit {}", request.method)));
+    }
+    let meta = std::mem::take(typed.get_meta_mut());
+    Ok((typed, meta))
+}
+
+/// Puts `_meta` and our context where rmcp's loop looks for them.
+pub(super) fn put_back(request: &mut ClientRequest, meta: RequestMetaObject, context: Arc<CallContext>) {
+    *request.get_meta_mut() = meta;
+    request.extensions_mut().insert(context);
+}
+
+/// Reads a notification into rmcp's type.
+pub(super) fn typed_notification<T: DeserializeOwned>(notification: &Notification) -> Option<T> {
+    let whole = message::write_notification(&notification.method, notification.params.as_ref());
+    serde_json::from_slice(&whole).ok()
+}
+
+/// The client's request id as rmcp knows it; one that rmcp cannot hold goes by its text.
+pub(super) fn request_id(id: &tenure_session::RequestId) -> RequestId {
+    serde_json::from_slice(id.raw())
+        .unwrap_or_else(|_| NumberOrString::String(String::from_utf8_lossy(id.raw()).into()))
+}
+
+/// rmcp's error as the object that goes on the wire.
+pub(super) fn mcp_error(error: &ErrorData) -> RpcError {
+    RpcError::from_raw(RawJson::of(error))
+}
+
+/// An error object from the wire as rmcp's error.
+pub(super) fn error_data(error: &RpcError) -> ErrorData {
+    error.raw().read().unwrap_or_else(|_| ErrorData::new(ErrorCode::INTERNAL_ERROR, "unreadable error", None))
+}

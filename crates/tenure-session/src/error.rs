@@ -1,0 +1,291 @@
+//! What can go wrong, in one vocabulary, and how it is said in JSON-RPC.
+//!
+//! [`Reason`] is the word that stands in `data.reason` of every error a client sees, in logs and in
+//! metrics; its JSON-RPC code is decided here and nowhere else. [`Error`] is what this crate returns.
+//! [`RpcError`] is a JSON-RPC error object, ours or one passed through untouched from a backend.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::message::RawJson;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $word:literal, $code:literal;)*) => {
+        /// Why something was refused or failed. One word, the same everywhere.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[non_exhaustive]
+        pub enum Reason {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Reason {
+            /// The word in `data.reason`.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+
+            /// The JSON-RPC error code.
+            pub const fn code(self) -> i32 {
+                match self { $(Self::$variant => $code,)* }
+            }
+
+            /// Every reason there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+        }
+    };
+}
+
+reasons! {
+    /// The body is not JSON.
+    ParseError = "parse_error", -32700;
+    /// The body is JSON, but not a JSON-RPC message that may stand here.
+    InvalidRequest = "invalid_request", -32600;
+    /// An array where the session's revision has no batches.
+    BatchNotAllowed = "batch_not_allowed", -32600;
+    /// A revision that this endpoint does not serve.
+    UnsupportedVersion = "unsupported_version", -32600;
+    /// `initialize` inside a live session.
+    AlreadyInitialized = "already_initialized", -32600;
+    /// A request before `notifications/initialized`.
+    NotInitialized = "not_initialized", -32600;
+    /// A request id that is already in flight in the session.
+    DuplicateRequestId = "duplicate_request_id", -32600;
+    /// Params that the method cannot take.
+    InvalidParams = "invalid_params", -32602;
+    /// No `Mcp-Session-Id` where one is needed.
+    SessionRequired = "session_required", -32602;
+    /// No session of that name belongs to the caller.
+    SessionNotFound = "session_not_found", -32001;
+    /// The session ended because nobody used it, or because it grew too old.
+    SessionExpired = "session_expired", -32001;
+    /// The session was ended by its client.
+    SessionDeleted = "session_deleted", -32001;
+    /// The session was ended by an operator.
+    SessionRevoked = "session_revoked", -32001;
+    /// A `Last-Event-ID` that does not parse or is of another session.
+    UnknownEventId = "unknown_event_id", -32600;
+    /// A stream that ended and whose events are no longer kept.
+    StreamForgotten = "stream_forgotten", -32600;
+    /// The server holds as many sessions as it may.
+    TooManySessions = "too_many_sessions", -31029;
+    /// The caller holds as many sessions as it may.
+    TooManySessionsOfPrincipal = "too_many_sessions_of_principal", -31029;
+    /// The session has as many requests in flight as it may.
+    TooManyRequests = "too_many_requests", -31029;
+    /// The session has as many streams open as it may.
+    TooManyStreams = "too_many_streams", -31029;
+    /// A body larger than allowed.
+    BodyTooLarge = "body_too_large", -32600;
+    /// A message to the client larger than one event may be.
+    EventTooLarge = "event_too_large", -32603;
+    /// A body that did not arrive in time.
+    BodyTimeout = "body_timeout", -32600;
+    /// A method this endpoint does not have.
+    MethodNotFound = "method_not_found", -32601;
+    /// An HTTP method this endpoint does not have.
+    MethodNotAllowed = "method_not_allowed", -32600;
+    /// An `Accept` header that admits neither of our answers.
+    NotAcceptable = "not_acceptable", -32600;
+    /// A `Content-Type` that is not JSON.
+    UnsupportedMediaType = "unsupported_media_type", -32600;
+    /// An `Origin` that is not on the list.
+    OriginNotAllowed = "origin_not_allowed", -32600;
+    /// A `Host` that is not on the list.
+    HostNotAllowed = "host_not_allowed", -32600;
+    /// The process ended, or is ending, before the answer came.
+    Interrupted = "interrupted", -31010;
+    /// The server behind us cannot be reached or broke off.
+    BackendUnavailable = "backend_unavailable", -31011;
+    /// No answer within the time allowed.
+    TimedOut = "timed_out", -31012;
+    /// The server is shutting down and takes nothing new.
+    Draining = "draining", -31010;
+    /// The caller withdrew the request.
+    Cancelled = "cancelled", -31010;
+    /// The client went away for good before it answered.
+    ClientGone = "client_gone", -31011;
+    /// The store could not do its work.
+    StoreUnavailable = "store_unavailable", -32603;
+    /// A fault of ours, or a handler that panicked.
+    Internal = "internal", -32603;
+}
+
+/// What a caller in this code base can do about an [`Error`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Kind {
+    /// There is no such thing, for this caller.
+    NotFound,
+    /// There was, and it has ended.
+    Gone,
+    /// A limit is reached; try later.
+    Full,
+    /// The input is wrong; trying again will not help.
+    Invalid,
+    /// Something we depend on failed; trying again may help.
+    Unavailable,
+    /// Our fault.
+    Bug,
+}
+
+/// An error of the session runtime.
+#[derive(Debug, thiserror::Error)]
+#[error("{detail}")]
+pub struct Error {
+    reason: Reason,
+    detail: Cow<'static, str>,
+    data: Option<serde_json::Map<String, serde_json::Value>>,
+    #[source]
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error with a sentence for the client.
+    pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason, detail: detail.into(), data: None, source: None }
+    }
+
+    /// Adds a cause, which is logged and not shown to the client.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Adds a member to `data`.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
+        self.data.get_or_insert_default().insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Why.
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// What to do about it.
+    pub fn kind(&self) -> Kind {
+        match self.reason {
+            Reason::SessionNotFound => Kind::NotFound,
+            Reason::SessionExpired
+            | Reason::SessionDeleted
+            | Reason::SessionRevoked
+            | Reason::StreamForgotten
+            | Reason::Cancelled
+            | Reason::ClientGone => Kind::Gone,
+            Reason::TooManySessions
+            | Reason::TooManySessionsOfPrincipal
+            | Reason::TooManyRequests
+            | Reason::TooManyStreams => Kind::Full,
+            Reason::Interrupted
+            | Reason::BackendUnavailable
+            | Reason::TimedOut
+            | Reason::Draining
+            | Reason::StoreUnavailable => Kind::Unavailable,
+            Reason::Internal | Reason::EventTooLarge => Kind::Bug,
+            _ => Kind::Invalid,
+        }
+    }
+
+    /// The JSON-RPC error object for the client.
+    pub fn to_rpc(&self) -> RpcError {
+        let mut data = self.data.clone().unwrap_or_default();
+        data.insert("reason".to_owned(), self.reason.as_str().into());
+        RpcError::with_data(self.reason.code(), &self.detail, &data)
+    }
+}
+
+/// A JSON-RPC error object, kept as the bytes that go on the wire.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RpcError(RawJson);
+
+#[derive(Deserialize, Default)]
+struct Seen {
+    #[serde(default)]
+    code: i64,
+    #[serde(default)]
+    message: String,
+}
+
+impl RpcError {
+    /// An error object with a code and a sentence.
+    pub fn new(code: i32, message: &str) -> Self {
+        Self(RawJson::of(&serde_json::json!({ "code": code, "message": message })))
+    }
+
+    /// An error object with data.
+    pub fn with_data(code: i32, message: &str, data: &impl serde::Serialize) -> Self {
+        Self(RawJson::of(&serde_json::json!({ "code": code, "message": message, "data": data })))
+    }
+
+    /// Our own error for a reason.
+    pub fn of(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
+        Error::new(reason, message).to_rpc()
+    }
+
+    /// An error object somebody else wrote; it passes through as it is.
+    pub fn from_raw(raw: RawJson) -> Self {
+        Self(raw)
+    }
+
+    /// The object's bytes.
+    pub fn raw(&self) -> &RawJson {
+        &self.0
+    }
+
+    /// Its code, or 0 if it has none.
+    pub fn code(&self) -> i64 {
+        self.0.read::<Seen>().unwrap_or_default().code
+    }
+
+    /// Its sentence.
+    pub fn message(&self) -> String {
+        self.0.read::<Seen>().unwrap_or_default().message
+    }
+}
+
+impl fmt::Debug for RpcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RpcError({:?})", self.0)
+    }
+}
+
+impl fmt::Display for RpcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (code {})", self.message(), self.code())
+    }
+}
+
+impl std::error::Error for RpcError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_codes_lie_outside_the_reserved_range_or_are_in_use_by_clients() {
+        for reason in Reason::ALL {
+            let code = reason.code();
+            let standard = matches!(code, -32700 | -32600..=-32600 | -32601 | -32602 | -32603 | -32001);
+            assert!(standard || !(-32768..=-32000).contains(&code), "{reason:?}: {code}");
+        }
+    }
+
+    #[test]
+    fn words_are_unique() {
+        let words: std::collections::HashSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(words.len(), Reason::ALL.len());
+    }
+
+    #[test]
+    fn an_error_says_its_reason_in_data() {
+        let error = Error::new(Reason::TimedOut, "no answer within 5 s").with("timeoutMs", 5000);
+        expect_test::expect![[
+            r#"RpcError({"code":-31012,"data":{"reason":"timed_out","timeoutMs":5000},"message":"no answer within 5 s"})"#
+        ]]
+        .assert_eq(&format!("{:?}", error.to_rpc()));
+    }
+}

@@ -1,0 +1,345 @@
+//! The names of things: sessions, streams, events, requests, nodes and principals.
+//!
+//! Every id is a newtype that parses strictly. A session id is a secret, so its `Debug` and the label
+//! used in logs are made from its hash; stores see only that hash ([`SessionKey`]).
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+/// The secret name of a session: 128 random bits, 32 lower-case hex digits on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId([u8; 16]);
+
+impl SessionId {
+    /// Draws a fresh id from the operating system.
+    ///
+    /// # Panics
+    /// When the operating system has no randomness to give; nothing safe can be done without it.
+    pub fn random() -> Self {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the operating system provides randomness");
+        Self(bytes)
+    }
+
+    /// Reads the 32 hex digits of the wire form; anything else is not an id of ours.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text: &[u8; 32] = text.try_into().ok()?;
+        let mut bytes = [0; 16];
+        for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+            *byte = (hex_digit(pair[0])? << 4) | hex_digit(pair[1])?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// The wire form, as given to the owner of the session and to nobody else.
+    pub fn expose(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// The name under which stores know the session.
+    pub fn key(&self) -> SessionKey {
+        let digest = Sha256::new().chain_update(b"tenure session\0").chain_update(self.0).finalize();
+        let mut key = [0; 16];
+        key.copy_from_slice(&digest[..16]);
+        SessionKey(key)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionId({})", self.key().label())
+    }
+}
+
+/// The hash of a session id: safe to store, to log and to show to operators.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey([u8; 16]);
+
+impl SessionKey {
+    /// A key from its bytes, as read back from a store.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The key's bytes, as written to a store.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// A short name for logs, such as `s-4f3a9c01`.
+    pub fn label(&self) -> String {
+        format!("s-{}", hex(&self.0[..4]))
+    }
+
+    /// The part of every event id that ties it to this session.
+    pub(crate) fn event_tag(&self) -> u32 {
+        u32::from_be_bytes([self.0[12], self.0[13], self.0[14], self.0[15]])
+    }
+}
+
+impl fmt::Debug for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label())
+    }
+}
+
+/// A stream's number within its session. The standalone stream is number 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct StreamId(u32);
+
+impl StreamId {
+    /// The stream that GET opens.
+    pub const STANDALONE: Self = Self(0);
+
+    /// A stream by its number.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The stream's number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// A place in a session's event log: grows, has gaps, means nothing else. 0 is before everything.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// Before the first event of any stream.
+    pub const START: Self = Self(0);
+}
+
+/// Names an event by its stream and position, and by a tag of its session.
+///
+/// The tag makes an id of another session recognisable as foreign without looking anything up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct EventId {
+    /// The stream the event is on.
+    pub stream: StreamId,
+    /// Where on it.
+    pub position: Position,
+    tag: u32,
+}
+
+impl EventId {
+    /// The id of the event at `position` of `stream` in the session `key`.
+    pub fn new(key: &SessionKey, stream: StreamId, position: Position) -> Self {
+        Self { stream, position, tag: key.event_tag() }
+    }
+
+    /// Reads `<stream>-<position>-<tag>`, all lower-case hex, and checks that it is of session `key`.
+    pub fn parse(text: &[u8], key: &SessionKey) -> Option<Self> {
+        let mut parts = text.split(|byte| *byte == b'-');
+        let stream = hex_number(parts.next()?)?.try_into().ok()?;
+        let position = hex_number(parts.next()?)?;
+        let tag: u32 = hex_number(parts.next()?)?.try_into().ok()?;
+        if parts.next().is_some() || tag != key.event_tag() {
+            return None;
+        }
+        Some(Self { stream: StreamId(stream), position: Position(position), tag })
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{:x}-{:08x}", self.stream.0, self.position.0, self.tag)
+    }
+}
+
+/// A JSON-RPC id exactly as its sender wrote it: a string or an integer.
+///
+/// Comparison follows JSON, not bytes: `"a"` and `"\u0061"` are the same id. The raw form comes back
+/// to the sender byte for byte.
+#[derive(Clone)]
+pub struct RequestId {
+    raw: Bytes,
+    /// The unescaped form, kept only for strings written with escapes.
+    plain: Option<Box<str>>,
+}
+
+impl RequestId {
+    /// Takes the raw JSON of an id; `None` if it is not a string or an integer.
+    pub fn from_raw(raw: Bytes) -> Option<Self> {
+        match *raw.first()? {
+            b'"' => {
+                if !raw.contains(&b'\\') {
+                    return Some(Self { raw, plain: None });
+                }
+                let text: String = serde_json::from_slice(&raw).ok()?;
+                let plain = serde_json::to_string(&text).ok()?.into_boxed_str();
+                Some(Self { raw, plain: Some(plain) })
+            }
+            b'-' | b'0'..=b'9' => {
+                let digits = raw.strip_prefix(b"-").unwrap_or(&raw);
+                let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+                whole.then_some(Self { raw, plain: None })
+            }
+            _ => None,
+        }
+    }
+
+    /// An id of our own making.
+    pub fn from_number(number: u64) -> Self {
+        let mut buffer = itoa::Buffer::new();
+        Self { raw: Bytes::copy_from_slice(buffer.format(number).as_bytes()), plain: None }
+    }
+
+    /// The id as its sender wrote it.
+    pub fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// The id as a number, if it is one that we could have made.
+    pub fn as_number(&self) -> Option<u64> {
+        std::str::from_utf8(&self.raw).ok()?.parse().ok()
+    }
+
+    fn canonical(&self) -> &[u8] {
+        self.plain.as_ref().map_or(&self.raw, |plain| plain.as_bytes())
+    }
+}
+
+impl PartialEq for RequestId {
+    fn eq(&self, other: &Self) -> bool {
+        self.canonical() == other.canonical()
+    }
+}
+
+impl Eq for RequestId {}
+
+impl std::hash::Hash for RequestId {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.canonical().hash(state);
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.raw))
+    }
+}
+
+/// Who the caller is, from verified credentials.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Principal(Option<Arc<str>>);
+
+impl Principal {
+    /// The caller when no authentication is configured.
+    pub const ANONYMOUS: Self = Self(None);
+
+    /// A caller whom verified credentials name.
+    pub fn named(name: &str) -> Self {
+        Self(Some(name.into()))
+    }
+
+    /// The name, if the caller has one.
+    pub fn name(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name().unwrap_or("anonymous"))
+    }
+}
+
+/// A running Tenure process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId([u8; 8]);
+
+impl NodeId {
+    /// Draws a fresh name for this process.
+    ///
+    /// # Panics
+    /// When the operating system has no randomness to give.
+    pub fn random() -> Self {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).expect("the operating system provides randomness");
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "n-{}", hex(&self.0))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+fn hex_number(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 16 {
+        return None;
+    }
+    text.iter().try_fold(0u64, |number, digit| Some((number << 4) | u64::from(hex_digit(*digit)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_session_id_survives_its_wire_form_and_hides_in_debug() {
+        let id = SessionId::random();
+        let text = id.expose();
+        assert_eq!(text.len(), 32);
+        assert_eq!(SessionId::parse(text.as_bytes()), Some(id));
+        assert!(!format!("{id:?}").contains(&text[..6]));
+        for bad in ["", "abc", &text[..31], &text.to_uppercase().replace(char::is_numeric, "A"), &format!("{text}0")] {
+            assert_eq!(SessionId::parse(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_event_id_of_another_session_does_not_parse() {
+        let (mine, other) = (SessionId::random().key(), SessionId::random().key());
+        let id = EventId::new(&mine, StreamId::new(3), Position(0x1f));
+        assert!(id.to_string().starts_with("3-1f-"));
+        assert_eq!(EventId::parse(id.to_string().as_bytes(), &mine), Some(id));
+        assert_eq!(EventId::parse(id.to_string().as_bytes(), &other), None);
+    }
+
+    #[test]
+    fn ids_compare_as_json_and_come_back_as_written() {
+        let id = |text: &'static str| RequestId::from_raw(Bytes::from_static(text.as_bytes()));
+        assert_eq!(id(r#""a""#), id(r#""\u0061""#));
+        assert_eq!(id(r#""\u0061""#).unwrap().raw(), &r#""\u0061""#);
+        assert_ne!(id("1"), id(r#""1""#));
+        for bad in ["null", "1.0", "1e3", "true", "{}", "-", ""] {
+            assert_eq!(id(bad), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_an_event_id_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let key = SessionId::random().key();
+            if let Some(id) = EventId::parse(&bytes, &key) {
+                prop_assert_eq!(EventId::parse(id.to_string().as_bytes(), &key), Some(id));
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What an MCP session is and how it lives.
+//!
+//! A session is born of `initialize`, becomes usable with `notifications/initialized`, and ends by
+//! DELETE, by expiry or by an operator. Between those moments it carries requests to a backend and
+//! messages back on numbered streams that a client may resume. This crate holds the rules (pure),
+//! the runtime (tasks and locks) and the ports (traits that stores, backends and clocks implement).
+//! It knows no HTTP, no disk and no sockets.
+//!
+//! Read in this order: [`message`] and [`protocol`] (what is on the wire), [`phase`] and [`rules`]
+//! (what is allowed when), [`port`] (what we ask of others), [`runtime`] (how it all moves).
+
+pub mod error;
+pub mod id;
+pub mod limits;
+pub mod message;
+pub mod method;
+pub mod phase;
+pub mod port;
+pub mod protocol;
+pub mod record;
+pub mod rules;
+pub mod runtime;
+
+pub use error::{Error, Kind, Reason, RpcError};
+pub use id::{EventId, NodeId, Principal, RequestId, SessionId, SessionKey, StreamId};
+pub use limits::Limits;
+pub use message::{Incoming, Message, Notification, RawJson, Request, Response};
+pub use method::Method;
+pub use protocol::Revision;
+pub use runtime::{Answer, Reader, Session, Sessions};

@@ -1,0 +1,110 @@
+//! Every bound and timeout of the session runtime, in one place.
+
+use std::time::Duration;
+
+use crate::phase::Gate;
+
+/// What to do with a `Last-Event-ID` that does not parse or is of another session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum UnknownEventId {
+    /// Open the standalone stream as if no id had been sent, and log it.
+    #[default]
+    Fresh,
+    /// Answer 400.
+    Error,
+    /// Replay everything that is kept of the standalone stream.
+    ReplayAll,
+}
+
+/// What to do when events that a client asks for are no longer kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnGap {
+    /// Go on from the oldest kept event and say so in a comment on the stream.
+    #[default]
+    Report,
+    /// As `Report`, and send a `notifications/message` warning too.
+    Warn,
+    /// Answer 404, so that the client starts a new session.
+    Error,
+}
+
+/// Every bound and timeout.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// A session that nobody uses for this long expires. `None`: never.
+    pub idle_ttl: Option<Duration>,
+    /// A session expires at this age, used or not. `None`: never.
+    pub max_lifetime: Option<Duration>,
+    /// How long the end of a session is remembered, so that its id stays dead and the error says why.
+    pub tombstone_ttl: Duration,
+    /// How many ends are remembered; beyond it the oldest are forgotten first.
+    pub max_tombstones: usize,
+    /// Sessions in all.
+    pub max_sessions: usize,
+    /// Sessions of one principal.
+    pub max_sessions_per_principal: usize,
+    /// Streams of one session that are open or still kept for resumption.
+    pub max_streams: usize,
+    /// Requests in flight from the client, and as many the other way.
+    pub max_pending: usize,
+    /// The largest message to the client.
+    pub max_event_bytes: usize,
+    /// Events kept of one session.
+    pub max_session_events: usize,
+    /// Bytes of events kept of one session.
+    pub max_session_event_bytes: usize,
+    /// How long an event is kept.
+    pub event_ttl: Duration,
+    /// Bytes that may wait for the store in one session; beyond it the backend has to wait.
+    pub max_unstored_bytes: usize,
+    /// Events that a stream keeps at hand for its reader; a slower reader reads from the store.
+    pub max_tail_events: usize,
+    /// How long a response may take before the POST becomes a stream.
+    pub json_wait: Duration,
+    /// The longest a backend may take for `initialize`.
+    pub initialize_timeout: Duration,
+    /// The longest a backend may take for a request without reporting progress.
+    pub request_timeout: Duration,
+    /// The longest a request may take even if it reports progress.
+    pub max_request_time: Duration,
+    /// The longest a client may take to answer a request of the server.
+    pub ask_timeout: Duration,
+    /// What a client is told to wait before it comes back to a stream that we closed.
+    pub retry: Duration,
+    /// When requests may flow.
+    pub gate: Gate,
+    /// What to do with a `Last-Event-ID` that is not ours.
+    pub unknown_event_id: UnknownEventId,
+    /// What to do when events that a client asks for are gone.
+    pub on_gap: OnGap,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            idle_ttl: Some(Duration::from_secs(30 * 60)),
+            max_lifetime: Some(Duration::from_secs(24 * 60 * 60)),
+            tombstone_ttl: Duration::from_secs(60 * 60),
+            max_tombstones: 100_000,
+            max_sessions: 200_000,
+            max_sessions_per_principal: 200_000,
+            max_streams: 256,
+            max_pending: 128,
+            max_event_bytes: 16 << 20,
+            max_session_events: 10_000,
+            max_session_event_bytes: 64 << 20,
+            event_ttl: Duration::from_secs(60 * 60),
+            max_unstored_bytes: 4 << 20,
+            max_tail_events: 64,
+            json_wait: Duration::from_millis(250),
+            initialize_timeout: Duration::from_secs(60),
+            request_timeout: Duration::from_secs(5 * 60),
+            max_request_time: Duration::from_secs(60 * 60),
+            ask_timeout: Duration::from_secs(10 * 60),
+            retry: Duration::from_secs(1),
+            gate: Gate::Strict,
+            unknown_event_id: UnknownEventId::Fresh,
+            on_gap: OnGap::Report,
+        }
+    }
+}

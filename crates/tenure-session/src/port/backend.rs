@@ -1,0 +1,90 @@
+//! The MCP servers behind us: the port that in-process handlers, child processes and remote servers
+//! implement.
+//!
+//! A backend opens a [`Link`] per session. A link answers one request with one future; whatever else
+//! belongs to that request (progress, logs, questions to the client) goes through the request's own
+//! [`CallContext`], so that it lands on the right stream. What belongs to no request goes through the
+//! session's [`Outlet`].
+
+use super::BoxFuture;
+use crate::error::RpcError;
+use crate::message::{Notification, RawJson, Request};
+use crate::protocol::Revision;
+use crate::runtime::{CallContext, Fanout, Outlet};
+
+/// Why a link is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opening {
+    /// A client said `initialize`.
+    Fresh,
+    /// A dormant session is woken; the handshake is replayed.
+    Wake,
+}
+
+/// What a backend gets to open a link.
+#[derive(Debug)]
+pub struct Open {
+    /// The params of `initialize` as the client sent them.
+    pub params: RawJson,
+    /// The revision the session will speak.
+    pub revision: Revision,
+    /// Why the link is opened.
+    pub opening: Opening,
+    /// Where messages go that belong to no request.
+    pub outlet: Outlet,
+    /// Where news goes that concerns every session of this backend.
+    pub fanout: Fanout,
+}
+
+/// A link, and what the server said to `initialize`.
+pub struct Opened {
+    /// The link.
+    pub link: Box<dyn Link>,
+    /// The server's `InitializeResult`.
+    pub result: RawJson,
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened").field("result", &self.result).finish_non_exhaustive()
+    }
+}
+
+/// The answer to a request: its result, or the error object.
+pub type Reply = Result<RawJson, RpcError>;
+
+/// One request for a backend.
+#[derive(Debug)]
+pub struct Call {
+    /// The request.
+    pub request: Request,
+    /// Its context: who asks, and where related messages go.
+    pub context: CallContext,
+}
+
+/// Opens links.
+///
+/// 1. Every `open` gives a link of its own; links do not see each other's messages.
+/// 2. `open` may take long or fail; it holds up no other link.
+/// 3. The result carries `protocolVersion`, one of the revisions we know.
+/// 4. Dropping the future of `open`, or the link, frees everything behind it.
+pub trait Backend: Send + Sync + 'static {
+    /// Opens a link and does the handshake.
+    fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>>;
+}
+
+/// One live connection to a backend, serving one session.
+///
+/// 1. `call` answers every request: with a result, or with an error that says why not.
+/// 2. Calls run side by side; one that hangs holds up no other.
+/// 3. When [`CallContext::cancelled`] resolves, the call should stop; its answer is then not used.
+/// 4. The future of `call` may be dropped at any time.
+/// 5. After `close` no more messages come, and calls in flight end with an error.
+pub trait Link: Send + Sync + 'static {
+    /// Answers a request.
+    fn call(&self, call: Call) -> BoxFuture<Reply>;
+    /// Passes a notification on. It must not wait.
+    fn notify(&self, notification: Notification);
+    /// Ends the link.
+    fn close(&self) -> BoxFuture<()>;
+}

@@ -1,0 +1,239 @@
+//! Where records and events are kept: the port that memory, disk and cluster engines implement.
+//!
+//! A write ends in one of: done, conflict, fenced, busy, or unknown (it may or may not have happened:
+//! read back before deciding). Positions, versions and epochs grow and have gaps; nothing may assume
+//! that the next one is one more.
+
+use bytes::Bytes;
+
+use super::BoxFuture;
+use super::clock::Time;
+use crate::id::{NodeId, Position, SessionKey, StreamId};
+
+/// What a record is about. Engines keep the spaces apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum Space {
+    /// Sessions, and the tombstones of ended ones.
+    Session,
+}
+
+/// The name of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RecordKey {
+    /// What it is about.
+    pub space: Space,
+    /// Its hashed name.
+    pub key: SessionKey,
+}
+
+impl RecordKey {
+    /// The record of a session.
+    pub const fn session(key: SessionKey) -> Self {
+        Self { space: Space::Session, key }
+    }
+}
+
+/// The version of a record; every write makes a higher one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Version(pub u64);
+
+/// What the writer believes to be there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expected {
+    /// Nothing.
+    Absent,
+    /// A record of this version.
+    Version(Version),
+}
+
+/// A record as it is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Its version.
+    pub version: Version,
+    /// Its content.
+    pub value: Bytes,
+    /// When it is due to be looked at.
+    pub deadline: Option<Time>,
+}
+
+/// The fencing number of a node's ownership of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Epoch(pub u64);
+
+/// Whether an event ends its stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// More may follow.
+    Middle,
+    /// The stream is complete.
+    End,
+}
+
+/// An event on its way into the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewEvent {
+    /// The stream it is on.
+    pub stream: StreamId,
+    /// The message.
+    pub body: Bytes,
+    /// Whether it ends the stream.
+    pub place: Place,
+    /// When it happened.
+    pub at: Time,
+}
+
+/// An event in the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Where it is.
+    pub position: Position,
+    /// The message.
+    pub body: Bytes,
+    /// Whether it ends the stream.
+    pub place: Place,
+}
+
+/// A stretch of one stream.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stretch {
+    /// The events, in order.
+    pub events: Vec<Event>,
+    /// Events of the stream at or before this position may have been trimmed.
+    pub trimmed: Position,
+}
+
+/// How much of a session's events to keep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keep {
+    /// At most this many.
+    pub events: usize,
+    /// At most this many bytes.
+    pub bytes: usize,
+    /// Only those that happened after this.
+    pub since: Time,
+}
+
+/// What is left of a session's events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Kept {
+    /// How many.
+    pub events: usize,
+    /// How many bytes.
+    pub bytes: usize,
+    /// When the oldest of them happened.
+    pub oldest: Option<Time>,
+    /// Everything at or before this position is gone.
+    pub trimmed: Position,
+}
+
+/// How an engine keeps what it was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// Until the process ends.
+    Process,
+    /// Until the machine loses power.
+    Machine,
+    /// Until the disk breaks.
+    Disk,
+}
+
+/// What an engine can do.
+#[derive(Clone, Copy, Debug)]
+pub struct Capabilities {
+    /// What a finished write survives.
+    pub durability: Durability,
+    /// The most events in one append.
+    pub max_batch: usize,
+    /// The largest record or event.
+    pub max_value_bytes: usize,
+}
+
+/// Why a store did not do what it was asked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The record is not what the writer believed; nothing was changed.
+    #[error("the record has changed meanwhile")]
+    Conflict {
+        /// What is there now.
+        current: Option<Version>,
+    },
+    /// Another node owns the session; nothing was changed.
+    #[error("another node owns the session")]
+    Fenced,
+    /// Too much to do; nothing was changed.
+    #[error("the store is busy")]
+    Busy,
+    /// The record, event or batch is larger than the engine takes; nothing was changed.
+    #[error("too large for the store")]
+    TooLarge,
+    /// The write may or may not have happened.
+    #[error("the outcome of the write is unknown")]
+    Unknown,
+    /// The engine is broken or gone.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+}
+
+/// A store's answer, later.
+pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
+
+/// Keeps records and events.
+///
+/// Every clause has a test in the testkit's `store_contract`.
+///
+/// 1. `put` with `Expected::Absent` creates; it conflicts if a record is there, naming its version.
+/// 2. `put` with `Expected::Version` replaces exactly that version; otherwise it conflicts and changes
+///    nothing.
+/// 3. `get` returns the newest finished `put`; versions of one record only grow, also across a delete.
+/// 4. `delete` removes exactly the version named; otherwise it conflicts. Absent is a conflict.
+/// 5. `expired(now, limit)` lists records whose deadline is at or before `now`, earliest first, at
+///    most `limit`; it removes nothing. `get` still returns such a record.
+/// 6. `list(after, limit)` walks all records of a space in key order without repeats.
+/// 7. `claim` with the current epoch (or `None` where nobody ever claimed) makes a higher epoch; with
+///    any other it is `Fenced`.
+/// 8. `append` with an epoch other than the current one is `Fenced` and changes nothing.
+/// 9. `append` is atomic and assigns growing positions, in the order of the batch, unique in the
+///    session.
+/// 10. `read(after)` yields the events of exactly that stream and session with a higher position, in
+///     order, none left out but trimmed ones, and says up to where it was trimmed.
+/// 11. `trim` forgets the oldest events of the session first, whatever their stream, until all bounds
+///     of [`Keep`] hold.
+/// 12. `drop_session` forgets all events and the ownership of the session, and nothing else.
+/// 13. When a write has answered `Ok`, its effect survives what `capabilities().durability` promises.
+/// 14. A future that is dropped early leaves the write done or undone, never half done.
+pub trait Store: Send + Sync + 'static {
+    /// Writes a record. See clauses 1–3.
+    fn put(&self, key: RecordKey, value: Bytes, expected: Expected, deadline: Option<Time>) -> Stored<Version>;
+    /// Reads a record.
+    fn get(&self, key: RecordKey) -> Stored<Option<Record>>;
+    /// Removes a record. See clause 4.
+    fn delete(&self, key: RecordKey, expected: Version) -> Stored<()>;
+    /// Lists records that are due. See clause 5.
+    fn expired(&self, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>>;
+    /// Lists records in key order, after a key.
+    fn list(&self, space: Space, after: Option<SessionKey>, limit: usize) -> Stored<Vec<(SessionKey, Record)>>;
+
+    /// Takes ownership of a session. See clause 7.
+    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch>;
+    /// Who owns a session.
+    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>>;
+    /// Gives ownership back; the epoch is not used again.
+    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()>;
+
+    /// Adds events. See clauses 8 and 9.
+    fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>>;
+    /// Reads a stretch of a stream. See clause 10.
+    fn read(&self, session: SessionKey, stream: StreamId, after: Position, limit: usize) -> Stored<Stretch>;
+    /// Forgets old events. See clause 11.
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept>;
+    /// Forgets all events of a session. See clause 12.
+    fn drop_session(&self, session: SessionKey) -> Stored<()>;
+    /// The highest position of a session.
+    fn tail(&self, session: SessionKey) -> Stored<Position>;
+
+    /// What the engine can do.
+    fn capabilities(&self) -> Capabilities;
+}

@@ -1,0 +1,247 @@
+//! The revisions of MCP and what differs between them; the only file that compares versions.
+//!
+//! Two eras share one endpoint. Legacy revisions open a session with `initialize`; from 2026-07-28 on
+//! a request carries its own version in `_meta` and belongs to no session. Which era a message is of
+//! is decided here from its body first; the header only cross-checks.
+
+use serde::Deserialize;
+
+use crate::error::{Error, Reason};
+use crate::message::RawJson;
+
+/// A revision of the legacy era that sessions may speak.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Revision {
+    /// 2024-11-05
+    V2024_11_05,
+    /// 2025-03-26
+    V2025_03_26,
+    /// 2025-06-18
+    V2025_06_18,
+    /// 2025-11-25
+    V2025_11_25,
+}
+
+impl Revision {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
+
+    /// What a client gets that asks for a revision nobody knows.
+    pub const LATEST: Self = Self::V2025_11_25;
+
+    /// The revision's name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V2024_11_05 => "2024-11-05",
+            Self::V2025_03_26 => "2025-03-26",
+            Self::V2025_06_18 => "2025-06-18",
+            Self::V2025_11_25 => "2025-11-25",
+        }
+    }
+
+    /// Reads a name.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|revision| revision.as_str() == text)
+    }
+
+    /// The answer to a requested revision: the same if known, otherwise our latest.
+    pub fn negotiate(requested: &str) -> Self {
+        Self::parse(requested).unwrap_or(Self::LATEST)
+    }
+
+    /// Streams start with an event that has an id and no data. Older SDK clients try to parse that
+    /// empty data as JSON, so they get none.
+    pub fn primes_streams(self) -> bool {
+        self >= Self::V2025_11_25
+    }
+
+    /// The server may close a connection before the response and let the client poll for it.
+    pub fn may_close_early(self) -> bool {
+        self >= Self::V2025_11_25
+    }
+
+    /// A body may be an array of messages.
+    pub fn has_batches(self) -> bool {
+        self == Self::V2025_03_26
+    }
+}
+
+impl std::fmt::Display for Revision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// First revision of the modern era. Not served yet; known so that its messages are told apart.
+const FIRST_MODERN: &str = "2026-07-28";
+
+/// The `_meta` member that carries the version in the modern era.
+const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// Which kind of message the era is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// GET or DELETE, no message.
+    NoMessage,
+    /// A request.
+    Request,
+    /// A notification.
+    Notification,
+    /// A response.
+    Response,
+    /// An array.
+    Batch,
+}
+
+/// The era that handles a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Era {
+    /// Sessions, revision 2025-11-25 and before.
+    Legacy,
+    /// Exchanges, revision 2026-07-28 and after.
+    Modern,
+}
+
+/// Decides the era of a message from its body's version and its header's version.
+///
+/// # Errors
+/// When the two contradict each other or name a version that cannot be served this way.
+pub fn era(shape: Shape, meta: Option<&str>, header: Option<&str>) -> Result<Era, EraFault> {
+    let modern_header = header.is_some_and(is_modern);
+    match (shape, meta) {
+        (Shape::Response, _) => Ok(Era::Legacy),
+        (Shape::Batch, Some(_)) => Err(EraFault::ModernBatch),
+        (Shape::Batch, None) => Ok(Era::Legacy),
+        (Shape::NoMessage | Shape::Notification, None) if modern_header => Ok(Era::Modern),
+        (Shape::NoMessage | Shape::Notification, _) => Ok(Era::Legacy),
+        (Shape::Request, None) if modern_header => Err(EraFault::MetaMissing),
+        (Shape::Request, None) => Ok(Era::Legacy),
+        (Shape::Request, Some(meta)) if header != Some(meta) => Err(EraFault::HeaderMismatch),
+        (Shape::Request, Some(meta)) if is_modern(meta) => Ok(Era::Modern),
+        (Shape::Request, Some(_)) => Err(EraFault::Unsupported),
+    }
+}
+
+/// Why no era fits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EraFault {
+    /// A batch with a modern message in it.
+    ModernBatch,
+    /// A modern header and no version in `_meta`.
+    MetaMissing,
+    /// Header and `_meta` name different versions.
+    HeaderMismatch,
+    /// A version that is not served without a session.
+    Unsupported,
+}
+
+/// Dates compare as text; anything that is not shaped like one is no modern revision.
+fn is_modern(version: &str) -> bool {
+    let dated = version.len() == 10 && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    dated && version >= FIRST_MODERN
+}
+
+/// The version a request's `_meta` names, if it names one.
+pub fn meta_version(params: Option<&RawJson>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "_meta")]
+        meta: Meta,
+    }
+    #[derive(Deserialize)]
+    struct Meta {
+        #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+        version: String,
+    }
+    let params = params?;
+    // Nearly every legacy message is done here, without parsing anything.
+    if !contains(params.bytes(), META_VERSION.as_bytes()) {
+        return None;
+    }
+    params.read::<Params>().ok().map(|params| params.meta.version)
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    let mut rest = haystack;
+    while let Some(at) = rest.iter().position(|byte| *byte == needle[0]) {
+        rest = &rest[at..];
+        if rest.starts_with(needle) {
+            return true;
+        }
+        rest = &rest[1..];
+    }
+    false
+}
+
+/// Checks the `MCP-Protocol-Version` header of a message inside a session.
+///
+/// # Errors
+/// When the header names a revision that is not served. An absent header means the session's own.
+pub fn check_header(header: Option<&str>) -> Result<(), Error> {
+    match header {
+        None => Ok(()),
+        Some(text) if Revision::parse(text).is_some() => Ok(()),
+        Some(text) => Err(unsupported(text)),
+    }
+}
+
+/// The error for a version that is not served.
+pub fn unsupported(requested: &str) -> Error {
+    let supported: Vec<_> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
+    Error::new(Reason::UnsupportedVersion, format!("Unsupported protocol version: {requested}"))
+        .with("supported", supported)
+        .with("requested", requested)
+        .with("provided", requested)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_revision_is_kept_and_an_unknown_one_becomes_our_latest() {
+        for revision in Revision::ALL {
+            assert_eq!(Revision::negotiate(revision.as_str()), revision);
+        }
+        for unknown in ["2099-01-01", "2026-07-28", "", "1.0", "2025-11-25 "] {
+            assert_eq!(Revision::negotiate(unknown), Revision::V2025_11_25, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn the_era_table() {
+        use Shape::{Batch, NoMessage, Notification, Request, Response};
+        const M: &str = "2026-07-28";
+        const L: &str = "2025-11-25";
+        let table = [
+            (NoMessage, None, Some(M), Ok(Era::Modern)),
+            (NoMessage, None, Some(L), Ok(Era::Legacy)),
+            (NoMessage, None, None, Ok(Era::Legacy)),
+            (Request, Some(M), Some(M), Ok(Era::Modern)),
+            (Request, Some(M), Some(L), Err(EraFault::HeaderMismatch)),
+            (Request, Some(M), None, Err(EraFault::HeaderMismatch)),
+            (Request, Some(L), Some(L), Err(EraFault::Unsupported)),
+            (Request, Some("v999"), Some("v999"), Err(EraFault::Unsupported)),
+            (Request, None, Some(M), Err(EraFault::MetaMissing)),
+            (Request, None, Some(L), Ok(Era::Legacy)),
+            (Request, None, None, Ok(Era::Legacy)),
+            (Notification, None, Some(M), Ok(Era::Modern)),
+            (Notification, None, None, Ok(Era::Legacy)),
+            (Response, None, Some(M), Ok(Era::Legacy)),
+            (Batch, Some(M), None, Err(EraFault::ModernBatch)),
+            (Batch, None, None, Ok(Era::Legacy)),
+        ];
+        for (shape, meta, header, expected) in table {
+            assert_eq!(era(shape, meta, header), expected, "{shape:?} {meta:?} {header:?}");
+        }
+    }
+
+    #[test]
+    fn a_version_in_meta_is_found_only_where_it_belongs() {
+        let version = |text: &'static str| meta_version(Some(&RawJson::trusted(text)));
+        let meta = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
+        assert_eq!(version(meta).as_deref(), Some("2026-07-28"));
+        assert_eq!(version(r#"{"text":"io.modelcontextprotocol/protocolVersion"}"#), None);
+        assert_eq!(version("{}"), None);
+    }
+}

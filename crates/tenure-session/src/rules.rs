@@ -1,0 +1,220 @@
+//! What a message from the client means in a given phase; pure decisions, no async, no I/O.
+//!
+//! In: the phase, the message, what is in flight. Out: what the runtime has to do about it.
+
+use serde::Deserialize;
+
+use crate::error::{Error, Reason};
+use crate::id::RequestId;
+use crate::message::{Notification, RawJson, Request};
+use crate::method::Method;
+use crate::phase::Phase;
+
+/// What to do with a request.
+#[derive(Debug)]
+pub enum Admission {
+    /// Pass it to the backend.
+    Forward,
+    /// Answer it here, at once, with an empty result.
+    Pong,
+}
+
+/// Decides about a request inside a session.
+///
+/// # Errors
+/// When the phase does not allow it.
+pub fn admit_request(phase: Phase, request: &Request) -> Result<Admission, Error> {
+    match (&request.method, phase) {
+        (_, Phase::Closed) => Err(Error::new(Reason::SessionDeleted, "Session has ended")),
+        (_, Phase::Error) => Err(Error::new(Reason::BackendUnavailable, "Session is broken; start a new one")),
+        (Method::Initialize, _) => Err(Error::new(
+            Reason::AlreadyInitialized,
+            "Session is already initialized; send initialize without a session id to start another",
+        )),
+        (Method::Ping, _) => Ok(Admission::Pong),
+        (_, Phase::PreInitialization | Phase::Initializing) => Err(Error::new(
+            Reason::NotInitialized,
+            "Session is not initialized: send notifications/initialized first",
+        )),
+        (_, Phase::Initialized) => Ok(Admission::Forward),
+    }
+}
+
+/// What to do with a notification.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The handshake is complete; the backend hears of it too.
+    Initialized,
+    /// The client withdraws a request; the backend hears of it through the request's own context.
+    Cancel(RequestId),
+    /// Pass it to the backend.
+    Forward,
+    /// Nothing to do, for this reason.
+    Ignore(&'static str),
+}
+
+/// Decides about a notification inside a session.
+pub fn hear(phase: Phase, notification: &Notification) -> Heard {
+    match (&notification.method, phase) {
+        (_, Phase::Closed | Phase::Error) => Heard::Ignore("the session is over"),
+        (Method::Initialized, _) => Heard::Initialized,
+        (Method::Cancelled, _) => match cancelled_id(notification.params.as_ref()) {
+            Some(id) => Heard::Cancel(id),
+            None => Heard::Ignore("a cancellation without a request id"),
+        },
+        (_, Phase::Initialized) => Heard::Forward,
+        (_, Phase::PreInitialization | Phase::Initializing) => Heard::Ignore("the session is not initialized"),
+    }
+}
+
+/// The request that a `notifications/cancelled` names.
+pub fn cancelled_id(params: Option<&RawJson>) -> Option<RequestId> {
+    #[derive(Deserialize)]
+    struct Cancelled<'a> {
+        #[serde(rename = "requestId", borrow)]
+        request_id: &'a serde_json::value::RawValue,
+    }
+    let params = params?;
+    let cancelled: Cancelled<'_> = params.read().ok()?;
+    RequestId::from_raw(params.bytes().slice_ref(cancelled.request_id.get().as_bytes()))
+}
+
+/// The `uri` of a subscribe or unsubscribe request.
+pub fn subscription_uri(params: Option<&RawJson>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params {
+        uri: String,
+    }
+    params?.read::<Params>().ok().map(|params| params.uri)
+}
+
+/// The progress token of a request's `_meta`, raw.
+pub fn progress_token(params: Option<&RawJson>) -> Option<RawJson> {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(rename = "_meta", borrow)]
+        meta: Meta<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Meta<'a> {
+        #[serde(rename = "progressToken", borrow)]
+        token: &'a serde_json::value::RawValue,
+    }
+    let params = params?;
+    let read: Params<'_> = params.read().ok()?;
+    Some(RawJson::trusted(params.bytes().slice_ref(read.meta.token.get().as_bytes())))
+}
+
+/// How serious a log message is (RFC 5424), least first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LogLevel {
+    /// debug
+    Debug,
+    /// info
+    Info,
+    /// notice
+    Notice,
+    /// warning
+    Warning,
+    /// error
+    Error,
+    /// critical
+    Critical,
+    /// alert
+    Alert,
+    /// emergency
+    Emergency,
+}
+
+impl LogLevel {
+    const ALL: [(Self, &'static str); 8] = [
+        (Self::Debug, "debug"),
+        (Self::Info, "info"),
+        (Self::Notice, "notice"),
+        (Self::Warning, "warning"),
+        (Self::Error, "error"),
+        (Self::Critical, "critical"),
+        (Self::Alert, "alert"),
+        (Self::Emergency, "emergency"),
+    ];
+
+    /// Reads a level's name.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, name)| *name == text).map(|(level, _)| *level)
+    }
+
+    /// The level's name.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(level, _)| *level == self).map_or("debug", |(_, name)| *name)
+    }
+}
+
+/// The `level` of `logging/setLevel` or of a log message.
+pub fn log_level(params: Option<&RawJson>) -> Option<LogLevel> {
+    #[derive(Deserialize)]
+    struct Params {
+        level: String,
+    }
+    LogLevel::parse(&params?.read::<Params>().ok()?.level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn request(method: &str) -> Request {
+        Request { id: RequestId::from_number(1), method: Method::new(method), params: None }
+    }
+
+    #[test]
+    fn requests_by_phase() {
+        let table = [
+            (Phase::Initializing, "ping", Ok("Pong")),
+            (Phase::Initializing, "tools/list", Err(Reason::NotInitialized)),
+            (Phase::Initialized, "tools/list", Ok("Forward")),
+            (Phase::Initialized, "initialize", Err(Reason::AlreadyInitialized)),
+            (Phase::Initializing, "initialize", Err(Reason::AlreadyInitialized)),
+            (Phase::Error, "ping", Err(Reason::BackendUnavailable)),
+            (Phase::Closed, "ping", Err(Reason::SessionDeleted)),
+        ];
+        for (phase, method, expected) in table {
+            let decided = admit_request(phase, &request(method));
+            let decided = decided.map(|admission| format!("{admission:?}")).map_err(|error| error.reason());
+            assert_eq!(decided.as_deref(), expected.as_ref().map(|text| *text), "{phase:?} {method}");
+        }
+    }
+
+    #[test]
+    fn notifications_by_phase() {
+        let hear_text = |phase, method: &str, params: Option<&'static str>| {
+            let params = params.map(|text| RawJson::trusted(Bytes::from_static(text.as_bytes())));
+            hear(phase, &Notification { method: Method::new(method), params })
+        };
+        assert_eq!(hear_text(Phase::Initializing, "notifications/initialized", None), Heard::Initialized);
+        let cancel = hear_text(Phase::Initialized, "notifications/cancelled", Some(r#"{"requestId":"a"}"#));
+        assert!(matches!(cancel, Heard::Cancel(id) if id.raw() == &r#""a""#));
+        for bad in [None, Some("{}"), Some(r#"{"requestId":null}"#)] {
+            let heard = hear_text(Phase::Initialized, "notifications/cancelled", bad);
+            assert!(matches!(heard, Heard::Ignore(_)), "{bad:?}");
+        }
+        assert_eq!(hear_text(Phase::Initialized, "notifications/roots/list_changed", None), Heard::Forward);
+        assert!(matches!(hear_text(Phase::Closed, "x", None), Heard::Ignore(_)));
+    }
+
+    #[test]
+    fn levels_order_and_read_back() {
+        assert!(LogLevel::Debug < LogLevel::Info && LogLevel::Alert < LogLevel::Emergency);
+        for (level, name) in LogLevel::ALL {
+            assert_eq!((LogLevel::parse(name), level.as_str()), (Some(level), name));
+        }
+        assert_eq!(log_level(Some(&RawJson::trusted(r#"{"level":"loud"}"#))), None);
+    }
+
+    #[test]
+    fn a_progress_token_is_found_raw() {
+        let params = RawJson::trusted(r#"{"_meta":{"progressToken":"p-1"},"name":"x"}"#);
+        assert_eq!(progress_token(Some(&params)).unwrap().bytes(), &r#""p-1""#);
+        assert_eq!(progress_token(Some(&RawJson::EMPTY_OBJECT)), None);
+    }
+}

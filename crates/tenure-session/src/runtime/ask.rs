@@ -1,0 +1,111 @@
+//! A request to the client: sampling, elicitation, roots, ping.
+//!
+//! It goes out on the stream of the request that caused it, under an id of ours that is unique in the
+//! session, and its answer comes back in a POST of its own. An answer to nothing is logged and dropped.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::session::{Session, ended_error};
+use super::stream::Origin;
+use crate::error::{Error, Reason, RpcError};
+use crate::id::RequestId;
+use crate::message::{self, RawJson, Response};
+use crate::method::Method;
+use crate::port::backend::Reply;
+
+/// A question that waits for the client's answer.
+pub(super) struct Ask {
+    answer: oneshot::Sender<Reply>,
+}
+
+/// Takes the question back if nobody waits for its answer any more.
+struct Asked {
+    session: Arc<Session>,
+    origin: Origin,
+    number: u64,
+}
+
+impl Session {
+    /// Asks the client and waits for its answer.
+    ///
+    /// # Cancel safety
+    /// A dropped question is withdrawn: the client is told, a late answer is ignored.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        origin: Origin,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> Result<RawJson, RpcError> {
+        let (answer, answered) = oneshot::channel();
+        let limits = &self.inner.limits;
+        let asked = {
+            let mut state = self.state.lock();
+            self.check_alive(&state).map_err(|error| error.to_rpc())?;
+            if !state.client_can(method) {
+                return Err(RpcError::of(
+                    Reason::MethodNotFound,
+                    format!("The client does not support {method}"),
+                ));
+            }
+            if state.asks.len() >= limits.max_pending {
+                return Err(RpcError::of(Reason::TooManyRequests, "Too many questions to the client are open"));
+            }
+            state.next_ask += 1;
+            let number = state.next_ask;
+            state.asks.insert(number, Ask { answer });
+            Asked { session: Arc::clone(self), origin, number }
+        };
+        let body = message::write_request(&RequestId::from_number(asked.number), method, params);
+        self.emit(&asked.origin, body).await.map_err(|error| error.to_rpc())?;
+        match tokio::time::timeout(limits.ask_timeout, answered).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_)) => Err(self.unanswerable()),
+            Err(_) => {
+                tracing::warn!(session = %self.label, %method, "no answer from the client in time");
+                let seconds = limits.ask_timeout.as_secs_f32();
+                Err(RpcError::of(Reason::TimedOut, format!("The client gave no answer within {seconds} s")))
+            }
+        }
+    }
+
+    /// Takes an answer of the client.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn response(self: &Arc<Self>, response: Response) -> Result<(), Error> {
+        self.touch();
+        let mut state = self.state.lock();
+        self.check_alive(&state)?;
+        let ask = response.id.as_number().and_then(|number| state.asks.remove(&number));
+        drop(state);
+        match ask {
+            // The asker may have gone meanwhile; then nobody wants the answer.
+            Some(ask) => drop(ask.answer.send(response.outcome)),
+            None => tracing::warn!(session = %self.label, id = ?response.id, "an answer to no open question; dropped"),
+        }
+        Ok(())
+    }
+
+    fn unanswerable(&self) -> RpcError {
+        match self.state.lock().end {
+            Some(end) => ended_error(end).to_rpc(),
+            None => RpcError::of(Reason::ClientGone, "The client went away before it answered"),
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if self.session.state.lock().asks.remove(&self.number).is_none() {
+            return;
+        }
+        let params = serde_json::json!({ "requestId": self.number, "reason": "no longer needed" });
+        let body = message::write_notification(&Method::Cancelled, Some(&RawJson::of(&params)));
+        // The originating request may be over; then its stream takes no more and the client knows.
+        if let Err(error) = self.session.emit_now(&self.origin, body) {
+            tracing::debug!(session = %self.session.label, %error, "could not withdraw a question");
+        }
+    }
+}

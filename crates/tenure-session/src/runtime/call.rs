@@ -1,0 +1,437 @@
+//! A request from the client: admitted, carried to the backend, answered.
+//!
+//! The answer is JSON if it is the first thing to say and comes soon; otherwise the request becomes a
+//! stream. The backend's future is polled in place by the connection that brought the request. If that
+//! connection goes away, or the request has become a stream, the future moves to a tracked task: a
+//! client that hangs up has not cancelled anything.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Sleep;
+
+use super::context::{CallContext, Caller};
+use super::reader::{Reader, too_many_streams};
+use super::session::{InFlight, Session, State};
+use super::stream::{Stream, too_large};
+use crate::error::{Error, Reason, RpcError};
+use crate::id::{Position, RequestId, StreamId};
+use crate::message::{self, Message, RawJson, Request};
+use crate::method::Method;
+use crate::port::BoxFuture;
+use crate::port::backend::{Call, Link, Reply};
+use crate::port::store::Place;
+use crate::rules::{self, Admission, LogLevel};
+
+/// What a POST is answered with.
+#[derive(Debug)]
+pub enum Answer {
+    /// One message, as JSON.
+    Json(Bytes),
+    /// A stream.
+    Stream(Reader),
+    /// Nothing: the client withdrew the request.
+    Withdrawn,
+}
+
+/// What the session remembers when a request succeeds.
+enum Afterwards {
+    Nothing,
+    Subscribe(Box<str>),
+    Unsubscribe(Box<str>),
+    SetLevel(LogLevel),
+}
+
+impl Session {
+    /// Answers a request of the client.
+    ///
+    /// # Errors
+    /// When the request is not admitted: the session is over, a limit is reached, the id is in use.
+    ///
+    /// # Cancel safety
+    /// A request that was admitted goes on when this future is dropped.
+    pub async fn request(self: &Arc<Self>, request: Request, caller: Caller) -> Result<Answer, Error> {
+        self.touch();
+        let id = request.id.clone();
+        let Some(run) = self.admit(request, caller, None)? else {
+            return Ok(Answer::Json(message::write_result(&id, &RawJson::EMPTY_OBJECT)));
+        };
+        Ok(Waiting { run: Some(run), soon: None }.await)
+    }
+
+    /// Answers an array of messages; all responses come on one stream.
+    ///
+    /// # Errors
+    /// As for a single request; a batch of notifications and answers alone is `Ok(None)`.
+    pub fn batch(self: &Arc<Self>, messages: Vec<Message>, caller: &Caller) -> Result<Option<Answer>, Error> {
+        self.touch();
+        let requests = messages.iter().filter(|message| matches!(message, Message::Request(_))).count();
+        let share = (requests > 0).then(|| self.open_stream(requests)).transpose()?;
+        for message in messages {
+            match (message, share) {
+                (Message::Request(request), Some(stream)) => self.batch_request(request, caller, stream),
+                (Message::Request(_), None) => {}
+                (Message::Notification(notification), _) => self.notification(notification)?,
+                (Message::Response(response), _) => self.response(response)?,
+            }
+        }
+        Ok(share.map(|stream| Answer::Stream(self.reader_of(stream))))
+    }
+
+    fn batch_request(self: &Arc<Self>, request: Request, caller: &Caller, stream: StreamId) {
+        let id = request.id.clone();
+        let reply = match self.admit(request, caller.clone(), Some(stream)) {
+            Ok(Some(run)) => {
+                self.inner.tasks.spawn(run.to_the_end());
+                return;
+            }
+            Ok(None) => Ok(RawJson::EMPTY_OBJECT),
+            Err(error) => Err(error.to_rpc()),
+        };
+        let body = message::write_response(&id, &reply);
+        self.answer_on(&mut self.state.lock(), stream, body);
+        self.flush();
+    }
+
+    fn open_stream(self: &Arc<Self>, open: usize) -> Result<StreamId, Error> {
+        let mut state = self.state.lock();
+        self.check_alive(&state)?;
+        if state.open_streams() >= self.inner.limits.max_streams {
+            return Err(too_many_streams(self.inner.limits.max_streams));
+        }
+        let id = StreamId::new(state.next_stream);
+        state.next_stream += 1;
+        state.streams.insert(id, Stream { open, ..Stream::default() });
+        Ok(id)
+    }
+
+    fn reader_of(self: &Arc<Self>, stream: StreamId) -> Reader {
+        self.reader(&mut self.state.lock(), stream, Some(Position::START))
+    }
+
+    /// Takes a request in, or answers `None` if it is done already.
+    fn admit(
+        self: &Arc<Self>,
+        request: Request,
+        caller: Caller,
+        stream: Option<StreamId>,
+    ) -> Result<Option<Run>, Error> {
+        let now = self.inner.clock.now();
+        let limits = &self.inner.limits;
+        let (link, number) = {
+            let mut state = self.state.lock();
+            self.check_alive(&state)?;
+            state.requests += 1;
+            match rules::admit_request(state.phase, &request)? {
+                Admission::Pong => return Ok(None),
+                Admission::Forward => {}
+            }
+            if self.inner.is_draining() {
+                return Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
+            }
+            if state.running >= limits.max_pending {
+                return Err(Error::new(Reason::TooManyRequests, "The session has as many requests in flight as it may")
+                    .with("limit", limits.max_pending));
+            }
+            if state.streams.len() >= limits.max_streams
+                && stream.is_none()
+                && state.open_streams() >= limits.max_streams
+            {
+                return Err(too_many_streams(limits.max_streams));
+            }
+            if state.calls.contains_key(&request.id) {
+                return Err(Error::new(Reason::DuplicateRequestId, "A request with this id is already in flight"));
+            }
+            let Some(link) = state.link.clone() else {
+                return Err(Error::new(Reason::BackendUnavailable, "The session has no server behind it"));
+            };
+            state.next_call += 1;
+            state.running += 1;
+            self.inner.running.fetch_add(1, Ordering::Relaxed);
+            let number = state.next_call;
+            let call = InFlight {
+                number,
+                method: request.method.clone(),
+                started: now,
+                stream,
+                waiter: None,
+                cancel: None,
+                progressed: None,
+            };
+            state.calls.insert(request.id.clone(), call);
+            (link, number)
+        };
+        let id = request.id.clone();
+        let afterwards = afterwards(&request);
+        let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
+        // From here on `Run` answers for the call, also if the backend panics while starting it.
+        let mut run = Run { session: Arc::clone(self), id, number, afterwards, reply: None, timer: None };
+        run.start(link.as_ref(), Call { request, context });
+        Ok(Some(run))
+    }
+
+    /// Takes the backend's answer. Gives it back as JSON if the request has not become a stream.
+    fn answered(self: &Arc<Self>, run: &Run, reply: Reply) -> Outcome {
+        let mut state = self.state.lock();
+        if state.calls.get(&run.id).is_none_or(|call| call.number != run.number) {
+            drop(state);
+            tracing::debug!(session = %self.label, request = ?run.id, "dropped the answer to a request nobody waits for");
+            return Outcome::Dropped;
+        }
+        let Some(call) = state.calls.remove(&run.id) else { return Outcome::Dropped };
+        if reply.is_ok() {
+            self.remember(&mut state, &run.afterwards);
+        } else {
+            state.errors += 1;
+        }
+        let mut body = message::write_response(&run.id, &reply);
+        let limit = self.inner.limits.max_event_bytes;
+        if body.len() > limit {
+            body = message::write_error(Some(&run.id), &too_large(body.len(), limit).to_rpc());
+        }
+        match call.stream {
+            None => Outcome::Json(body),
+            Some(stream) => {
+                self.answer_on(&mut state, stream, body);
+                drop(state);
+                self.flush();
+                Outcome::OnStream(stream)
+            }
+        }
+    }
+
+    /// Puts a response on a stream; the last one completes it.
+    pub(super) fn answer_on(&self, state: &mut State, id: StreamId, body: Bytes) {
+        let Some(stream) = state.streams.get_mut(&id) else { return };
+        stream.open = stream.open.saturating_sub(1);
+        let place = if stream.open == 0 { Place::End } else { Place::Middle };
+        self.push(state, id, body, place);
+    }
+
+    fn remember(self: &Arc<Self>, state: &mut State, afterwards: &Afterwards) {
+        match afterwards {
+            Afterwards::Nothing => return,
+            Afterwards::SetLevel(level) => state.log_level = Some(*level),
+            Afterwards::Subscribe(uri) => {
+                self.inner.watchers.add(uri, self.id);
+                state.subscriptions.insert(uri.clone());
+            }
+            Afterwards::Unsubscribe(uri) => {
+                self.inner.watchers.remove(uri, &self.id);
+                state.subscriptions.remove(uri);
+            }
+        }
+        self.save(state);
+    }
+}
+
+fn afterwards(request: &Request) -> Afterwards {
+    let uri = || rules::subscription_uri(request.params.as_ref()).map(String::into_boxed_str);
+    let found = match request.method {
+        Method::ResourcesSubscribe => uri().map(Afterwards::Subscribe),
+        Method::ResourcesUnsubscribe => uri().map(Afterwards::Unsubscribe),
+        Method::LoggingSetLevel => rules::log_level(request.params.as_ref()).map(Afterwards::SetLevel),
+        _ => None,
+    };
+    found.unwrap_or(Afterwards::Nothing)
+}
+
+enum Outcome {
+    Json(Bytes),
+    OnStream(StreamId),
+    Dropped,
+}
+
+/// A backend's future, with its deadline, and answering for its panics.
+struct Run {
+    session: Arc<Session>,
+    id: RequestId,
+    number: u64,
+    afterwards: Afterwards,
+    reply: Option<BoxFuture<Reply>>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Run {
+    fn start(&mut self, link: &dyn Link, call: Call) {
+        let started = std::panic::catch_unwind(AssertUnwindSafe(|| link.call(call)));
+        self.reply = started.ok();
+    }
+
+    fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
+        let Some(reply) = &mut self.reply else { return Poll::Ready(Err(self.panicked())) };
+        match std::panic::catch_unwind(AssertUnwindSafe(|| reply.as_mut().poll(cx))) {
+            Ok(Poll::Ready(reply)) => Poll::Ready(reply),
+            Ok(Poll::Pending) => self.poll_deadline(cx),
+            Err(_) => {
+                self.reply = None;
+                Poll::Ready(Err(self.panicked()))
+            }
+        }
+    }
+
+    fn panicked(&self) -> RpcError {
+        tracing::error!(session = %self.session.label, request = ?self.id, "a handler panicked");
+        RpcError::of(Reason::Internal, "The server failed while handling the request")
+    }
+
+    /// A request may take `request_timeout` without progress and `max_request_time` in all.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
+        let limits = &self.session.inner.limits;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limits.request_timeout)));
+        loop {
+            std::task::ready!(timer.as_mut().poll(cx));
+            let now = self.session.inner.clock.now();
+            let state = self.session.state.lock();
+            let call = state.calls.get(&self.id).filter(|call| call.number == self.number);
+            let left = call.and_then(|call| {
+                let quiet_since = call.progressed.unwrap_or(call.started);
+                let end = quiet_since.after(limits.request_timeout).min(call.started.after(limits.max_request_time));
+                (end > now).then(|| end.since(now))
+            });
+            drop(state);
+            match left {
+                Some(left) => timer.as_mut().reset(tokio::time::Instant::now() + left),
+                None => break,
+            }
+        }
+        if let Some(cancel) = self.session.cancel_token(&self.id, self.number) {
+            cancel.cancel();
+        }
+        let seconds = limits.request_timeout.as_secs_f32();
+        tracing::warn!(session = %self.session.label, request = ?self.id, "no answer from the backend in time");
+        Poll::Ready(Err(Error::new(Reason::TimedOut, format!("The server gave no answer within {seconds} s"))
+            .to_rpc()))
+    }
+
+    /// Runs to the end with nobody waiting for a JSON answer.
+    async fn to_the_end(mut self) {
+        let session = Arc::clone(&self.session);
+        let reply = tokio::select! {
+            reply = std::future::poll_fn(|cx| self.poll_reply(cx)) => reply,
+            () = session.inner.stop.cancelled() => return,
+        };
+        if matches!(session.answered(&self, reply), Outcome::Json(_)) {
+            tracing::debug!(session = %session.label, request = ?self.id, "the client left before the answer came");
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let mut state = self.session.state.lock();
+        state.running -= 1;
+        // Normally the answer took the entry; a task that was aborted must not leave it behind.
+        if state.calls.get(&self.id).is_some_and(|call| call.number == self.number) {
+            state.calls.remove(&self.id);
+        }
+        drop(state);
+        if self.session.inner.running.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.session.inner.idle.notify_waiters();
+        }
+    }
+}
+
+/// The connection that waits for the answer to its request.
+struct Waiting {
+    run: Option<Run>,
+    soon: Option<Pin<Box<Sleep>>>,
+}
+
+impl Future for Waiting {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        let Some(mut run) = self.run.take() else { return Poll::Ready(Answer::Withdrawn) };
+        let session = Arc::clone(&run.session);
+        if let Poll::Ready(reply) = run.poll_reply(cx) {
+            return Poll::Ready(match session.answered(&run, reply) {
+                Outcome::Json(body) => Answer::Json(body),
+                // The answer came in the same breath as the first event: the stream is complete already.
+                Outcome::OnStream(stream) => Answer::Stream(session.reader_of(stream)),
+                Outcome::Dropped => session.lost_answer(&run),
+            });
+        }
+        let wait = session.inner.limits.json_wait;
+        let mut late = false;
+        if wait > Duration::ZERO {
+            let soon = self.soon.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
+            late = soon.as_mut().poll(cx).is_ready();
+        }
+        match session.look(&run, cx, late) {
+            Look::Wait => {
+                self.run = Some(run);
+                Poll::Pending
+            }
+            Look::Stream(reader) => {
+                session.inner.tasks.spawn(run.to_the_end());
+                Poll::Ready(Answer::Stream(reader))
+            }
+            Look::Gone => {
+                let answer = session.lost_answer(&run);
+                session.inner.tasks.spawn(run.to_the_end());
+                Poll::Ready(answer)
+            }
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take() {
+            let tasks = run.session.inner.tasks.clone();
+            tasks.spawn(run.to_the_end());
+        }
+    }
+}
+
+enum Look {
+    Wait,
+    Stream(Reader),
+    Gone,
+}
+
+impl Session {
+    /// Looks whether a request has become a stream, or makes it one because its answer is late.
+    fn look(self: &Arc<Self>, run: &Run, cx: &Context<'_>, late: bool) -> Look {
+        let mut state = self.state.lock();
+        let Some(call) = state.calls.get_mut(&run.id).filter(|call| call.number == run.number) else {
+            return Look::Gone;
+        };
+        match call.stream {
+            Some(stream) => Look::Stream(self.reader(&mut state, stream, Some(Position::START))),
+            None if late => match self.stream_of(&mut state, &run.id, run.number) {
+                Ok(stream) => Look::Stream(self.reader(&mut state, stream, Some(Position::START))),
+                Err(_) => Look::Gone,
+            },
+            None => {
+                call.waiter = Some(cx.waker().clone());
+                Look::Wait
+            }
+        }
+    }
+
+    /// Nobody can answer any more: the client withdrew the request, or the session is over.
+    fn lost_answer(&self, run: &Run) -> Answer {
+        match &self.state.lock().settled {
+            Some(error) => Answer::Json(message::write_error(Some(&run.id), error)),
+            None => Answer::Withdrawn,
+        }
+    }
+
+    /// The token that tells a request's handler to stop.
+    pub(super) fn cancel_token(
+        &self,
+        id: &RequestId,
+        number: u64,
+    ) -> Option<tokio_util::sync::CancellationToken> {
+        let mut state = self.state.lock();
+        let call = state.calls.get_mut(id).filter(|call| call.number == number)?;
+        Some(call.cancel.get_or_insert_default().clone())
+    }
+}

@@ -1,0 +1,104 @@
+//! What is due when: one ordered queue, one task that sleeps until the next entry.
+//!
+//! Using a session does not touch the queue. When its entry comes up, the session says whether it has
+//! really been idle; if not, it is entered again. So expiry costs nothing per request and never scans.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::sessions::Inner;
+use crate::id::{SessionId, SessionKey};
+use crate::port::clock::Time;
+use crate::port::store::RecordKey;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Due {
+    /// Look whether this session has expired.
+    Session(SessionId),
+    /// Forget this tombstone.
+    Tombstone(SessionKey),
+}
+
+#[derive(Default)]
+pub(super) struct Deadlines {
+    queue: Mutex<BTreeSet<(Time, Due)>>,
+    /// Woken when an entry is added that comes before all others.
+    earlier: Notify,
+}
+
+impl Deadlines {
+    pub(super) fn add(&self, at: Time, due: Due) {
+        let mut queue = self.queue.lock();
+        let first = queue.first().is_none_or(|(first, _)| at < *first);
+        queue.insert((at, due));
+        drop(queue);
+        if first {
+            self.earlier.notify_one();
+        }
+    }
+
+    pub(super) fn remove(&self, at: Time, due: Due) {
+        self.queue.lock().remove(&(at, due));
+    }
+
+    fn next(&self) -> Option<Time> {
+        self.queue.lock().first().map(|(at, _)| *at)
+    }
+
+    fn pop(&self, now: Time) -> Option<Due> {
+        let mut queue = self.queue.lock();
+        let (at, _) = queue.first()?;
+        if *at > now {
+            return None;
+        }
+        queue.pop_first().map(|(_, due)| due)
+    }
+}
+
+/// Runs until the runtime stops.
+pub(super) async fn watch(inner: Arc<Inner>) {
+    loop {
+        while let Some(due) = inner.deadlines.pop(inner.clock.now()) {
+            match due {
+                Due::Session(id) => {
+                    if let Some(session) = inner.live.get(&id) {
+                        session.look_at_deadline();
+                    }
+                }
+                Due::Tombstone(key) => forget(&inner, key).await,
+            }
+        }
+        let next = inner.deadlines.next();
+        let sleep = async {
+            match next {
+                // At least a millisecond, so that a clock that stands still is not polled in a loop.
+                Some(at) => {
+                    let wait = at.since(inner.clock.now()).max(std::time::Duration::from_millis(1));
+                    tokio::time::sleep(wait).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = sleep => {}
+            () = inner.deadlines.earlier.notified() => {}
+            () = inner.stop.cancelled() => return,
+        }
+    }
+}
+
+async fn forget(inner: &Inner, key: SessionKey) {
+    inner.tombstones.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    let key = RecordKey::session(key);
+    let outcome = match inner.store.get(key).await {
+        Ok(Some(record)) => inner.store.delete(key, record.version).await,
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = outcome {
+        tracing::warn!(session = ?key.key, %error, "could not forget an ended session");
+    }
+}

@@ -1,0 +1,30 @@
+//! How sessions move: who owns what, and in which order things happen.
+//!
+//! A session is a record and some state behind a short lock; it has no task of its own while nothing
+//! happens. A request runs inside the task of the connection that brought it, and is handed to a
+//! tracked task when that connection goes away or the answer becomes a stream. No lock is held across
+//! an await anywhere.
+//!
+//! Reading order: [`Sessions`] (create, find, list, end), [`Session`] (what one holds), `call` (a
+//! request from the client), `ask` (a request to the client), `stream` and `reader` (events out),
+//! `deadline` (expiry), `drain` (shutdown).
+
+mod ask;
+mod call;
+mod census;
+mod context;
+mod deadline;
+mod drain;
+mod live;
+mod reader;
+mod save;
+mod session;
+mod sessions;
+mod stream;
+
+pub use call::Answer;
+pub use context::{CallContext, Caller, Fanout, News, Outlet};
+pub use reader::{Item, Reader};
+pub use save::Metadata;
+pub use session::{CallInfo, Session, SessionInfo};
+pub use sessions::{Created, Parts, Sessions, Tallies};

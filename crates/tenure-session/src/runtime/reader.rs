@@ -1,0 +1,374 @@
+//! The reading end of a stream: replays what is in the log, then goes live, without a gap between.
+//!
+//! A reader pulls. It holds a cursor and asks for what comes after it: from the few events at hand if
+//! they reach back far enough, otherwise from the store. A reader that is slow or stuck therefore
+//! costs one stretch of events and nobody's time. A stream has at most one; a new one replaces it.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::session::{Session, State};
+use super::stream::{Slot, Stream};
+use crate::error::{Error, Reason};
+use crate::id::{EventId, Position, StreamId};
+use crate::limits::{OnGap, UnknownEventId};
+use crate::message::{self, RawJson};
+use crate::method::Method;
+use crate::port::store::{Event, StoreError, Stored, Stretch};
+
+/// Events that are read from the store at a time.
+const STRETCH: usize = 128;
+
+/// One thing to write to the client.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Item {
+    /// An id without data: the client may resume from here.
+    Prime(EventId),
+    /// A message. Without an id, nobody can resume after it.
+    Event {
+        /// Its id.
+        id: Option<EventId>,
+        /// The message.
+        body: Bytes,
+    },
+    /// Events are missing here: they were no longer kept.
+    Gap,
+    /// The connection closes while the stream goes on; the client should wait this long and come back.
+    Close(Duration),
+}
+
+/// The reading end of a stream.
+pub struct Reader {
+    session: Arc<Session>,
+    stream: StreamId,
+    number: u64,
+    cursor: Position,
+    prime: bool,
+    gap: bool,
+    warn: bool,
+    done: bool,
+    buffer: VecDeque<Event>,
+    reading: Option<(Stored<Stretch>, Position)>,
+}
+
+impl Session {
+    /// Opens the standalone stream, or resumes any stream after an event.
+    ///
+    /// # Errors
+    /// When the id is not of this session (depending on the limits), when its stream is forgotten, or
+    /// when the session is over.
+    ///
+    /// # Cancel safety
+    /// The reader detaches when dropped.
+    pub async fn listen(self: &Arc<Self>, last_event_id: Option<&[u8]>) -> Result<Reader, Error> {
+        self.touch();
+        let mut reader = self.attach(last_event_id)?;
+        let behind = {
+            let state = self.state.lock();
+            state.streams.get(&reader.stream).is_some_and(|stream| reader.cursor < stream.last)
+        };
+        if !behind {
+            return Ok(reader);
+        }
+        if self.state.lock().kept.oldest.is_some_and(|oldest| oldest <= self.keep().since) {
+            self.trim();
+        }
+        match self.inner.store.read(self.key, reader.stream, reader.cursor, STRETCH).await {
+            Ok(stretch) => reader.start(stretch)?,
+            // Replay is lost for now, the live stream is not: the client gets what comes from here on,
+            // is told that something is missing, and its next resume tries the store again.
+            Err(error) => {
+                tracing::error!(session = %self.label, %error, "could not replay events");
+                reader.gap = true;
+            }
+        }
+        Ok(reader)
+    }
+
+    fn attach(self: &Arc<Self>, last_event_id: Option<&[u8]>) -> Result<Reader, Error> {
+        let mut state = self.state.lock();
+        self.check_alive(&state)?;
+        let from = match last_event_id {
+            None => None,
+            Some(text) => match EventId::parse(text, &self.key) {
+                Some(id) if self.was_issued(&state, &id) => Some(id),
+                Some(id) if id.stream.number() < state.next_stream && !state.streams.contains_key(&id.stream) => {
+                    return Err(forgotten());
+                }
+                _ => self.unknown_event_id()?,
+            },
+        };
+        if from.is_none() {
+            let count = state.open_streams();
+            let standalone = state.streams.contains_key(&StreamId::STANDALONE);
+            if !standalone && count >= self.inner.limits.max_streams {
+                return Err(too_many_streams(self.inner.limits.max_streams));
+            }
+        }
+        let id = from.map_or(StreamId::STANDALONE, |id| id.stream);
+        let cursor = from.map(|id| id.position);
+        Ok(self.reader(&mut state, id, cursor))
+    }
+
+    fn was_issued(&self, state: &State, id: &EventId) -> bool {
+        match state.streams.get(&id.stream) {
+            Some(stream) => id.position <= stream.last,
+            None => id.stream == StreamId::STANDALONE && id.position == Position::START,
+        }
+    }
+
+    fn unknown_event_id(&self) -> Result<Option<EventId>, Error> {
+        match self.inner.limits.unknown_event_id {
+            UnknownEventId::Error => {
+                Err(Error::new(Reason::UnknownEventId, "Last-Event-ID is not an id of this session"))
+            }
+            UnknownEventId::Fresh => {
+                tracing::warn!(session = %self.label, "unknown Last-Event-ID; opening a fresh stream");
+                Ok(None)
+            }
+            UnknownEventId::ReplayAll => {
+                Ok(Some(EventId::new(&self.key, StreamId::STANDALONE, Position::START)))
+            }
+        }
+    }
+
+    /// Makes a reader the one reader of its stream. Without a cursor it starts after the last event
+    /// that some reader was given, so that news from before the first GET is not lost.
+    pub(super) fn reader(self: &Arc<Self>, state: &mut State, id: StreamId, cursor: Option<Position>) -> Reader {
+        state.next_reader += 1;
+        let number = state.next_reader;
+        let prime = state.revision.primes_streams();
+        let stream = state.streams.entry(id).or_insert_with(Stream::default);
+        let cursor = cursor.unwrap_or(stream.delivered);
+        let closing = std::mem::take(&mut stream.close_first).then_some(self.inner.limits.retry);
+        let slot = Slot { reader: number, waker: None, tail: VecDeque::new(), floor: stream.last, closing };
+        if let Some(replaced) = stream.reader.replace(slot)
+            && let Some(waker) = replaced.waker
+        {
+            waker.wake();
+        }
+        Reader {
+            session: Arc::clone(self),
+            stream: id,
+            number,
+            cursor,
+            prime,
+            gap: false,
+            warn: false,
+            done: false,
+            buffer: VecDeque::new(),
+            reading: None,
+        }
+    }
+
+    /// Closes the connection of a stream, but not the stream; the client comes back for the rest.
+    pub(super) fn close_connection(&self, state: &mut State, id: StreamId) {
+        let Some(stream) = state.streams.get_mut(&id) else { return };
+        match &mut stream.reader {
+            Some(slot) => {
+                slot.closing = Some(self.inner.limits.retry);
+                if let Some(waker) = slot.waker.take() {
+                    waker.wake();
+                }
+            }
+            None => stream.close_first = true,
+        }
+    }
+}
+
+impl Reader {
+    /// The session this reader belongs to.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// The next thing to write, or `None` when the response is complete.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if std::mem::take(&mut self.prime) {
+            return Poll::Ready(Some(Item::Prime(self.event_id(self.cursor))));
+        }
+        loop {
+            if std::mem::take(&mut self.gap) {
+                self.warn = self.session.inner.limits.on_gap == OnGap::Warn;
+                return Poll::Ready(Some(Item::Gap));
+            }
+            if std::mem::take(&mut self.warn) {
+                return Poll::Ready(Some(Item::Event { id: None, body: gap_warning() }));
+            }
+            if let Some(event) = self.buffer.pop_front() {
+                return Poll::Ready(Some(self.give(event)));
+            }
+            if let Some((reading, _)) = &mut self.reading {
+                let outcome = std::task::ready!(Pin::new(reading).poll(cx));
+                if let Some(item) = self.take_stretch(outcome) {
+                    return Poll::Ready(Some(item));
+                }
+                continue;
+            }
+            if self.done {
+                return Poll::Ready(None);
+            }
+            match self.poll_live(cx) {
+                Live::Item(item) => return Poll::Ready(Some(item)),
+                Live::End => return Poll::Ready(None),
+                Live::Wait => return Poll::Pending,
+                Live::Behind => {}
+            }
+        }
+    }
+
+    /// The next thing to write.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<Item> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_live(&mut self, cx: &mut Context<'_>) -> Live {
+        let session = Arc::clone(&self.session);
+        let mut state = session.state.lock();
+        let Some(stream) = state.streams.get_mut(&self.stream) else { return self.finish() };
+        let complete = stream.ended && stream.queued == 0;
+        let Some(slot) = stream.reader.as_mut().filter(|slot| slot.reader == self.number) else {
+            return self.finish();
+        };
+        if self.cursor < slot.floor {
+            let read = session.inner.store.read(session.key, self.stream, self.cursor, STRETCH);
+            self.reading = Some((read, slot.floor));
+            return Live::Behind;
+        }
+        while let Some(event) = slot.tail.pop_front() {
+            match event.position {
+                Some(position) if position <= self.cursor => {}
+                Some(position) => {
+                    self.cursor = position;
+                    slot.floor = position;
+                    stream.delivered = stream.delivered.max(position);
+                    let id = Some(EventId::new(&session.key, self.stream, position));
+                    return Live::Item(Item::Event { id, body: event.body });
+                }
+                None => return Live::Item(Item::Event { id: None, body: event.body }),
+            }
+        }
+        if complete {
+            return self.finish();
+        }
+        if let Some(retry) = slot.closing {
+            self.done = true;
+            return Live::Item(Item::Close(retry));
+        }
+        match &mut slot.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Live::Wait
+    }
+
+    fn finish(&mut self) -> Live {
+        self.done = true;
+        Live::End
+    }
+
+    /// Takes the first stretch of a replay.
+    fn start(&mut self, stretch: Stretch) -> Result<(), Error> {
+        if stretch.trimmed > self.cursor {
+            self.gap = true;
+            self.cursor = stretch.trimmed;
+            let gone = stretch.events.is_empty() && self.is_ended();
+            tracing::warn!(session = %self.session.label, stream = self.stream.number(), "events were no longer kept");
+            match self.session.inner.limits.on_gap {
+                OnGap::Error => return Err(super::session::unknown_error()),
+                OnGap::Report | OnGap::Warn if gone => return Err(forgotten()),
+                OnGap::Report | OnGap::Warn => {}
+            }
+        }
+        self.buffer.extend(stretch.events);
+        Ok(())
+    }
+
+    fn is_ended(&self) -> bool {
+        self.session.state.lock().streams.get(&self.stream).is_none_or(|stream| stream.ended)
+    }
+
+    fn take_stretch(&mut self, outcome: Result<Stretch, StoreError>) -> Option<Item> {
+        let (_, floor) = self.reading.take()?;
+        match outcome {
+            Ok(stretch) => {
+                let complete = stretch.events.len() < STRETCH;
+                if stretch.trimmed > self.cursor {
+                    self.gap = true;
+                    self.cursor = stretch.trimmed;
+                }
+                self.buffer.extend(stretch.events);
+                if complete && self.buffer.is_empty() {
+                    // Everything up to where the tail began has been read or is gone.
+                    self.cursor = self.cursor.max(floor);
+                }
+                None
+            }
+            Err(error) => {
+                tracing::error!(session = %self.session.label, %error, "could not read events; closing the connection");
+                self.done = true;
+                Some(Item::Close(self.session.inner.limits.retry))
+            }
+        }
+    }
+
+    fn give(&mut self, event: Event) -> Item {
+        self.cursor = event.position;
+        if let Some(stream) = self.session.state.lock().streams.get_mut(&self.stream) {
+            stream.delivered = stream.delivered.max(event.position);
+        }
+        Item::Event { id: Some(self.event_id(event.position)), body: event.body }
+    }
+
+    fn event_id(&self, position: Position) -> EventId {
+        EventId::new(&self.session.key, self.stream, position)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.session.touch();
+        let mut state = self.session.state.lock();
+        if let Some(stream) = state.streams.get_mut(&self.stream)
+            && stream.reader.as_ref().is_some_and(|slot| slot.reader == self.number)
+        {
+            stream.reader = None;
+        }
+    }
+}
+
+enum Live {
+    Item(Item),
+    Behind,
+    Wait,
+    End,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("stream", &self.stream).field("cursor", &self.cursor).finish_non_exhaustive()
+    }
+}
+
+fn gap_warning() -> Bytes {
+    let params = RawJson::trusted(
+        r#"{"level":"warning","logger":"tenure","data":"events were missed: they were no longer kept"}"#,
+    );
+    message::write_notification(&Method::LogMessage, Some(&params))
+}
+
+fn forgotten() -> Error {
+    Error::new(Reason::StreamForgotten, "The stream is complete and its events are no longer kept")
+}
+
+pub(super) fn too_many_streams(limit: usize) -> Error {
+    Error::new(Reason::TooManyStreams, "The session has as many streams open as it may").with("limit", limit)
+}

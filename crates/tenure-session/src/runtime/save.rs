@@ -1,0 +1,135 @@
+//! Keeps a session's record in the store up to date, and lets others change its metadata.
+//!
+//! Writes are compare-and-swap on the record's version. Changes that come while a write is under way
+//! are folded into the next one; using a session is never a write.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::session::{Session, State};
+use crate::error::{Error, Reason};
+use crate::port::store::{Expected, RecordKey, StoreError, Version};
+use crate::record::SessionRecord;
+
+/// What users attach to a session.
+pub type Metadata = serde_json::Map<String, serde_json::Value>;
+
+impl Session {
+    /// The session's metadata and the version it had then.
+    pub fn metadata(&self) -> (Metadata, Version) {
+        let state = self.state.lock();
+        (state.metadata.clone(), state.version)
+    }
+
+    /// Replaces the metadata if the record still has the version that the caller saw.
+    ///
+    /// # Errors
+    /// When it has changed meanwhile ([`Reason::InvalidRequest`] with `data.version`), or the store
+    /// fails. Nothing is changed then.
+    ///
+    /// # Cancel safety
+    /// The change is made or not made.
+    pub async fn set_metadata(self: &Arc<Self>, seen: Version, metadata: Metadata) -> Result<Version, Error> {
+        let value = {
+            let state = self.state.lock();
+            self.check_alive(&state)?;
+            if state.version != seen || state.saving {
+                return Err(changed(state.version));
+            }
+            self.record(&state, metadata.clone())
+        };
+        let written = self.inner.store.put(RecordKey::session(self.key), value, Expected::Version(seen), None).await;
+        match written {
+            Ok(version) => {
+                let mut state = self.state.lock();
+                state.metadata = metadata;
+                state.version = version;
+                Ok(version)
+            }
+            Err(StoreError::Conflict { current }) => Err(changed(current.unwrap_or(seen))),
+            Err(error) => Err(Error::new(Reason::StoreUnavailable, "could not save the session").caused_by(error)),
+        }
+    }
+
+    /// Changes the metadata, again and again until nobody else changed it meanwhile.
+    ///
+    /// # Errors
+    /// When the session is over or the store fails. Nothing is changed then.
+    ///
+    /// # Cancel safety
+    /// The change is made or not made.
+    pub async fn update_metadata(
+        self: &Arc<Self>,
+        mut change: impl FnMut(&mut Metadata) + Send,
+    ) -> Result<Version, Error> {
+        loop {
+            let (mut metadata, seen) = self.metadata();
+            change(&mut metadata);
+            match self.set_metadata(seen, metadata).await {
+                Err(error) if error.reason() == Reason::InvalidRequest => tokio::task::yield_now().await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    pub(super) fn record(&self, state: &State, metadata: Metadata) -> Bytes {
+        let raw = |json: &crate::message::RawJson| json.read().expect("the handshake was JSON");
+        let record = SessionRecord {
+            owner: self.owner.name().map(str::to_owned),
+            revision: state.revision.as_str().to_owned(),
+            phase: state.phase.as_str().to_owned(),
+            created: self.created.0,
+            last_used: self.last_used().0,
+            initialize: raw(&state.initialize),
+            initialize_result: raw(&state.initialize_result),
+            log_level: state.log_level.map(|level| level.as_str().to_owned()),
+            subscriptions: state.subscriptions.iter().map(|uri| uri.to_string()).collect(),
+            metadata,
+        };
+        record.encode()
+    }
+
+    /// Notes that the record has to be written, and writes it unless somebody already does.
+    pub(super) fn save(self: &Arc<Self>, state: &mut State) {
+        state.unsaved = true;
+        if state.saving || state.end.is_some() {
+            return;
+        }
+        state.saving = true;
+        let session = Arc::clone(self);
+        self.inner.tasks.spawn(async move { session.save_all().await });
+    }
+
+    async fn save_all(self: Arc<Self>) {
+        loop {
+            let (value, seen) = {
+                let mut state = self.state.lock();
+                if !std::mem::take(&mut state.unsaved) || state.end.is_some() {
+                    state.saving = false;
+                    return;
+                }
+                (self.record(&state, state.metadata.clone()), state.version)
+            };
+            let key = RecordKey::session(self.key);
+            match self.inner.store.put(key, value, Expected::Version(seen), None).await {
+                Ok(version) => self.state.lock().version = version,
+                Err(StoreError::Conflict { current: Some(current) }) => {
+                    // Somebody changed the metadata; its writer told the state. Write on top of it.
+                    let mut state = self.state.lock();
+                    state.version = current;
+                    state.unsaved = true;
+                }
+                Err(error) => {
+                    tracing::warn!(session = %self.label, %error, "could not save the session");
+                    self.state.lock().saving = false;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn changed(current: Version) -> Error {
+    Error::new(Reason::InvalidRequest, "the session has changed meanwhile").with("version", current.0)
+}

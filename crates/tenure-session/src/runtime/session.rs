@@ -1,0 +1,417 @@
+//! One session: its state behind a short lock, and what others may read of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::ask::Ask;
+use super::census::Seat;
+use super::deadline::Due;
+use super::sessions::Inner;
+use super::stream::{Outbox, Stream};
+use crate::error::{Error, Reason, RpcError};
+use crate::id::{Principal, RequestId, SessionId, SessionKey, StreamId};
+use crate::message::{Notification, RawJson};
+use crate::method::Method;
+use crate::phase::{Phase, Step};
+use crate::port::backend::Link;
+use crate::port::clock::Time;
+use crate::port::store::{Epoch, Keep, Kept, Version};
+use crate::protocol::Revision;
+use crate::record::End;
+use crate::rules::{self, Heard, LogLevel};
+
+/// One legacy-era conversation between a client and a server.
+pub struct Session {
+    pub(super) id: SessionId,
+    pub(super) key: SessionKey,
+    pub(super) label: Box<str>,
+    pub(super) owner: Principal,
+    pub(super) created: Time,
+    pub(super) epoch: Epoch,
+    last_used: AtomicU64,
+    pub(super) inner: Arc<Inner>,
+    pub(super) state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub(super) phase: Phase,
+    pub(super) revision: Revision,
+    pub(super) link: Option<Arc<dyn Link>>,
+    pub(super) initialize: RawJson,
+    pub(super) initialize_result: RawJson,
+    pub(super) end: Option<End>,
+    /// What is answered to requests that were given up on from our side.
+    pub(super) settled: Option<RpcError>,
+    /// Requests of the client that wait for their answer.
+    pub(super) calls: HashMap<RequestId, InFlight, RandomState>,
+    pub(super) next_call: u64,
+    /// Backend futures that exist, also of requests that were withdrawn; bounded by `max_pending`.
+    pub(super) running: usize,
+    /// Requests of the server that wait for the client's answer.
+    pub(super) asks: HashMap<u64, Ask, RandomState>,
+    pub(super) next_ask: u64,
+    pub(super) streams: BTreeMap<StreamId, Stream>,
+    pub(super) next_stream: u32,
+    pub(super) next_reader: u64,
+    pub(super) outbox: Outbox,
+    pub(super) kept: Kept,
+    pub(super) log_level: Option<LogLevel>,
+    pub(super) subscriptions: BTreeSet<Box<str>>,
+    pub(super) metadata: serde_json::Map<String, serde_json::Value>,
+    pub(super) version: Version,
+    pub(super) saving: bool,
+    pub(super) unsaved: bool,
+    pub(super) seat: Option<Seat>,
+    /// Where the session stands in the deadline queue.
+    pub(super) due: Option<Time>,
+    pub(super) requests: u64,
+    pub(super) errors: u64,
+}
+
+/// A request of the client that waits for its answer.
+pub(super) struct InFlight {
+    /// Tells two requests apart that use the same id one after the other.
+    pub(super) number: u64,
+    pub(super) method: Method,
+    pub(super) started: Time,
+    pub(super) stream: Option<StreamId>,
+    pub(super) waiter: Option<Waker>,
+    pub(super) cancel: Option<CancellationToken>,
+    pub(super) progressed: Option<Time>,
+}
+
+/// What others may know of a request in flight.
+#[derive(Clone, Debug)]
+pub struct CallInfo {
+    /// The client's id for it.
+    pub id: RequestId,
+    /// What was asked.
+    pub method: Method,
+    /// When.
+    pub started: Time,
+}
+
+/// What operators see of a session.
+#[derive(Clone, Debug)]
+pub struct SessionInfo {
+    /// The name in logs.
+    pub label: String,
+    /// The hashed id.
+    pub key: SessionKey,
+    /// Whom it answers to.
+    pub owner: Principal,
+    /// The negotiated revision.
+    pub revision: Revision,
+    /// Its phase.
+    pub phase: Phase,
+    /// When it was created.
+    pub created: Time,
+    /// When it was last used.
+    pub last_used: Time,
+    /// Its version in the store.
+    pub version: Version,
+    /// Requests in flight.
+    pub calls: Vec<CallInfo>,
+    /// Streams with a reader attached.
+    pub readers: usize,
+    /// Events kept for resumption.
+    pub events: usize,
+    /// Resources the client watches.
+    pub subscriptions: Vec<String>,
+    /// The log level it asked for.
+    pub log_level: Option<LogLevel>,
+    /// Requests so far.
+    pub requests: u64,
+    /// Requests that ended in an error.
+    pub errors: u64,
+    /// What was attached to it.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Session {
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        id: SessionId,
+        owner: Principal,
+        epoch: Epoch,
+        state: State,
+    ) -> Arc<Self> {
+        let now = inner.clock.now();
+        let key = id.key();
+        let label = key.label().into_boxed_str();
+        Arc::new(Self {
+            id,
+            key,
+            label,
+            owner,
+            created: now,
+            epoch,
+            last_used: AtomicU64::new(now.0),
+            inner,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// The secret id, for the owner.
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// The name to use in logs.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Whom the session answers to.
+    pub fn owner(&self) -> &Principal {
+        &self.owner
+    }
+
+    /// The negotiated revision.
+    pub fn revision(&self) -> Revision {
+        self.state.lock().revision
+    }
+
+    /// What a client is told to wait before it comes back to a closed connection.
+    pub fn retry(&self) -> Duration {
+        self.inner.limits.retry
+    }
+
+    /// Counts as use now: the idle clock starts anew. Nothing is written.
+    pub fn touch(&self) {
+        self.last_used.store(self.inner.clock.now().0, Ordering::Relaxed);
+    }
+
+    pub(super) fn last_used(&self) -> Time {
+        Time(self.last_used.load(Ordering::Relaxed))
+    }
+
+    /// What operators see.
+    pub fn info(&self) -> SessionInfo {
+        let state = self.state.lock();
+        SessionInfo {
+            label: self.label.to_string(),
+            key: self.key,
+            owner: self.owner.clone(),
+            revision: state.revision,
+            phase: state.phase,
+            created: self.created,
+            last_used: self.last_used(),
+            version: state.version,
+            calls: state
+                .calls
+                .iter()
+                .map(|(id, call)| CallInfo { id: id.clone(), method: call.method.clone(), started: call.started })
+                .collect(),
+            readers: state.streams.values().filter(|stream| stream.reader.is_some()).count(),
+            events: state.kept.events,
+            subscriptions: state.subscriptions.iter().map(|uri| uri.to_string()).collect(),
+            log_level: state.log_level,
+            requests: state.requests,
+            errors: state.errors,
+            metadata: state.metadata.clone(),
+        }
+    }
+
+    /// Takes a notification from the client.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn notification(self: &Arc<Self>, notification: Notification) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        self.check_alive(&state)?;
+        let heard = rules::hear(state.phase, &notification);
+        let link = match heard {
+            Heard::Initialized => {
+                let fresh = state.phase != Phase::Initialized;
+                state.step(Step::InitializedSaid, self.inner.limits.gate);
+                if fresh {
+                    self.save(&mut state);
+                }
+                state.link.clone()
+            }
+            Heard::Cancel(id) => {
+                self.withdraw(&mut state, &id);
+                None
+            }
+            Heard::Forward => state.link.clone(),
+            Heard::Ignore(why) => {
+                tracing::debug!(session = %self.label, method = %notification.method, why, "ignored a notification");
+                None
+            }
+        };
+        drop(state);
+        if let Some(link) = link {
+            link.notify(notification);
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_alive(&self, state: &State) -> Result<(), Error> {
+        match state.end {
+            None => Ok(()),
+            Some(end) => Err(Error::new(end.reason(), "Session has ended")),
+        }
+    }
+
+    /// The client withdraws a request: nobody waits for its answer any more.
+    fn withdraw(self: &Arc<Self>, state: &mut State, id: &RequestId) {
+        let Some(call) = state.calls.remove(id) else {
+            tracing::debug!(session = %self.label, request = ?id, "cancellation of a request that is not in flight");
+            return;
+        };
+        tracing::debug!(session = %self.label, request = ?id, method = %call.method, "request cancelled by its client");
+        if let Some(cancel) = call.cancel {
+            cancel.cancel();
+        }
+        if let Some(stream) = call.stream {
+            state.close_share(stream);
+        }
+        if let Some(waiter) = call.waiter {
+            waiter.wake();
+        }
+    }
+
+    /// Called when the session's entry in the deadline queue comes up.
+    pub(super) fn look_at_deadline(self: &Arc<Self>) {
+        let now = self.inner.clock.now();
+        let mut state = self.state.lock();
+        state.due = None;
+        if state.end.is_some() {
+            return;
+        }
+        // Work in progress and open streams are use: a quiet client that listens must not lose its session.
+        if state.running > 0 || state.streams.values().any(|stream| stream.reader.is_some()) {
+            self.touch();
+        }
+        let limits = &self.inner.limits;
+        let idle = limits.idle_ttl.is_some_and(|ttl| now >= self.last_used().after(ttl));
+        let old = limits.max_lifetime.is_some_and(|age| now >= self.created.after(age));
+        if idle || old {
+            drop(state);
+            tracing::info!(session = %self.label, idle, old, "session expired");
+            // Its tombstone follows by itself.
+            drop(self.inner.end(self, End::Expired));
+            return;
+        }
+        let stale = state.kept.oldest.is_some_and(|oldest| now >= oldest.after(limits.event_ttl));
+        self.schedule(&mut state, now);
+        drop(state);
+        if stale {
+            self.trim();
+        }
+    }
+
+    /// Enters the session into the deadline queue at the next moment something may be due.
+    pub(super) fn schedule(&self, state: &mut State, now: Time) {
+        let limits = &self.inner.limits;
+        let idle = limits.idle_ttl.map(|ttl| self.last_used().after(ttl));
+        let old = limits.max_lifetime.map(|age| self.created.after(age));
+        let stale = state.kept.oldest.map(|oldest| oldest.after(limits.event_ttl));
+        let Some(next) = [idle, old, stale].into_iter().flatten().min() else { return };
+        let next = next.max(now.after(Duration::from_millis(1)));
+        if state.due.is_some_and(|due| due <= next) {
+            return;
+        }
+        if let Some(due) = state.due {
+            self.inner.deadlines.remove(due, Due::Session(self.id));
+        }
+        state.due = Some(next);
+        self.inner.deadlines.add(next, Due::Session(self.id));
+    }
+
+    pub(super) fn keep(&self) -> Keep {
+        let limits = &self.inner.limits;
+        Keep {
+            events: limits.max_session_events,
+            bytes: limits.max_session_event_bytes,
+            since: self.inner.clock.now().before(limits.event_ttl),
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new(initialize: RawJson, revision: Revision, seat: Seat) -> Self {
+        Self {
+            phase: Phase::Initializing,
+            revision,
+            link: None,
+            initialize,
+            initialize_result: RawJson::EMPTY_OBJECT,
+            end: None,
+            settled: None,
+            calls: HashMap::default(),
+            next_call: 0,
+            running: 0,
+            asks: HashMap::default(),
+            next_ask: 0,
+            streams: BTreeMap::new(),
+            next_stream: 1,
+            next_reader: 0,
+            outbox: Outbox::default(),
+            kept: Kept::default(),
+            log_level: None,
+            subscriptions: BTreeSet::new(),
+            metadata: serde_json::Map::new(),
+            version: Version(0),
+            saving: false,
+            unsaved: false,
+            seat: Some(seat),
+            due: None,
+            requests: 0,
+            errors: 0,
+        }
+    }
+
+    /// Moves the phase on; a step that is not possible here changes nothing.
+    pub(super) fn step(&mut self, step: Step, gate: crate::phase::Gate) {
+        if let Some(phase) = self.phase.after(step, gate) {
+            self.phase = phase;
+        }
+    }
+
+    /// Whether the client said at `initialize` that it can answer `method`.
+    pub(super) fn client_can(&self, method: &Method) -> bool {
+        #[derive(serde::Deserialize)]
+        struct Params {
+            #[serde(default)]
+            capabilities: serde_json::Map<String, serde_json::Value>,
+        }
+        let capability = match method {
+            Method::SamplingCreateMessage => "sampling",
+            Method::ElicitationCreate => "elicitation",
+            Method::RootsList => "roots",
+            _ => return true,
+        };
+        self.initialize.read::<Params>().is_ok_and(|params| params.capabilities.contains_key(capability))
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+/// The error of a session that is over.
+pub(super) fn ended_error(end: End) -> Error {
+    let how = match end {
+        End::Deleted => "Session was deleted",
+        End::Expired => "Session has expired",
+        End::Revoked => "Session was revoked by an operator",
+    };
+    Error::new(end.reason(), how)
+}
+
+/// The error of a session nobody knows.
+pub(super) fn unknown_error() -> Error {
+    Error::new(Reason::SessionNotFound, "Session not found or expired")
+}

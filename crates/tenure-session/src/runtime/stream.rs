@@ -1,0 +1,299 @@
+//! Events out: from an emitter, through the log, to the one reader a stream may have.
+//!
+//! Order matters: an event is appended to the store first and shown to the reader after, so a client
+//! that comes back between the two finds it in the log. One append is in flight per session; what
+//! comes meanwhile is batched behind it. Nothing here waits for a client.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::session::{Session, State};
+use crate::error::{Error, Reason};
+use crate::id::{Position, RequestId, StreamId};
+use crate::port::store::{Kept, NewEvent, Place, StoreError, Stored};
+
+/// What belongs to what: the origin of a message decides its stream.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    /// No request; the standalone stream.
+    Session,
+    /// A request in flight; its own stream.
+    Call {
+        /// The client's id for it.
+        id: RequestId,
+        /// Ours.
+        number: u64,
+    },
+}
+
+/// One stream of a session.
+#[derive(Default)]
+pub(super) struct Stream {
+    /// Requests whose response is still to come on it.
+    pub(super) open: usize,
+    /// Events on their way into the log.
+    pub(super) queued: usize,
+    /// Nothing more will come.
+    pub(super) ended: bool,
+    /// The position of its last event in the log.
+    pub(super) last: Position,
+    /// The position of the last event that some reader was given.
+    pub(super) delivered: Position,
+    /// The next reader is to be sent away at once, to come back later.
+    pub(super) close_first: bool,
+    pub(super) reader: Option<Slot>,
+}
+
+/// What a stream keeps for its reader.
+pub(super) struct Slot {
+    /// Tells a reader that was replaced from its successor.
+    pub(super) reader: u64,
+    pub(super) waker: Option<Waker>,
+    /// Events since `floor`, not yet read. Bounded; what does not fit is read from the store.
+    pub(super) tail: VecDeque<Tailed>,
+    /// Every event after this position is in `tail`.
+    pub(super) floor: Position,
+    /// The connection is to be closed with this `retry`, while the stream goes on.
+    pub(super) closing: Option<Duration>,
+}
+
+/// An event at hand. One that could not be logged has no position, so nobody can resume after it.
+pub(super) struct Tailed {
+    pub(super) position: Option<Position>,
+    pub(super) body: Bytes,
+}
+
+/// Events on their way into the log.
+#[derive(Default)]
+pub(super) struct Outbox {
+    queue: VecDeque<NewEvent>,
+    bytes: usize,
+    appending: bool,
+    room: Option<Arc<tokio::sync::Notify>>,
+}
+
+impl Session {
+    /// Puts a message on the stream of its origin and waits while too much waits for the store.
+    ///
+    /// # Cancel safety
+    /// Either the message was queued or nothing happened.
+    pub(super) async fn emit(self: &Arc<Self>, origin: &Origin, body: Bytes) -> Result<(), Error> {
+        loop {
+            let room = {
+                let mut state = self.state.lock();
+                if state.outbox.bytes < self.inner.limits.max_unstored_bytes {
+                    self.enqueue(&mut state, origin, body.clone())?;
+                    None
+                } else {
+                    Some(Arc::clone(state.outbox.room.get_or_insert_default()))
+                }
+            };
+            match room {
+                None => {
+                    self.flush();
+                    return Ok(());
+                }
+                Some(room) => {
+                    let notified = room.notified();
+                    // The queue may have emptied between the lock and here; then nobody would wake us.
+                    if self.state.lock().outbox.bytes >= self.inner.limits.max_unstored_bytes {
+                        notified.await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// As [`Session::emit`], but never waits: for news that a session cannot hold up.
+    pub(super) fn emit_now(self: &Arc<Self>, origin: &Origin, body: Bytes) -> Result<(), Error> {
+        self.enqueue(&mut self.state.lock(), origin, body)?;
+        self.flush();
+        Ok(())
+    }
+
+    fn enqueue(&self, state: &mut State, origin: &Origin, body: Bytes) -> Result<(), Error> {
+        self.check_alive(state)?;
+        if body.len() > self.inner.limits.max_event_bytes {
+            return Err(too_large(body.len(), self.inner.limits.max_event_bytes));
+        }
+        let stream = match origin {
+            Origin::Session => StreamId::STANDALONE,
+            Origin::Call { id, number } => self.stream_of(state, id, *number)?,
+        };
+        self.push(state, stream, body, Place::Middle);
+        Ok(())
+    }
+
+    /// The stream of a request in flight; the first message makes it one.
+    pub(super) fn stream_of(&self, state: &mut State, id: &RequestId, number: u64) -> Result<StreamId, Error> {
+        let fresh = StreamId::new(state.next_stream);
+        let call = state.calls.get_mut(id).filter(|call| call.number == number);
+        let Some(call) = call else {
+            return Err(Error::new(Reason::Cancelled, "the request is no longer in flight"));
+        };
+        if let Some(stream) = call.stream {
+            return Ok(stream);
+        }
+        call.stream = Some(fresh);
+        if let Some(waiter) = call.waiter.take() {
+            waiter.wake();
+        }
+        state.next_stream += 1;
+        state.streams.insert(fresh, Stream { open: 1, ..Stream::default() });
+        Ok(fresh)
+    }
+
+    pub(super) fn push(&self, state: &mut State, stream: StreamId, body: Bytes, place: Place) {
+        state.outbox.bytes += body.len();
+        state.streams.entry(stream).or_default().queued += 1;
+        state.outbox.queue.push_back(NewEvent { stream, body, place, at: self.inner.clock.now() });
+    }
+
+    /// Starts appending what is queued, unless somebody already does.
+    pub(super) fn flush(self: &Arc<Self>) {
+        loop {
+            let batch: Vec<NewEvent> = {
+                let mut state = self.state.lock();
+                if state.outbox.appending || state.outbox.queue.is_empty() {
+                    return;
+                }
+                state.outbox.appending = true;
+                let count = state.outbox.queue.len().min(self.inner.store.capabilities().max_batch);
+                state.outbox.queue.drain(..count).collect()
+            };
+            let append = self.inner.store.append(self.key, self.epoch, batch.clone());
+            let session = Arc::clone(self);
+            let finished = self.drive(append, move |outcome| session.committed(batch, outcome));
+            if !finished {
+                return;
+            }
+        }
+    }
+
+    /// Runs a store operation: at once if it is ready at once, otherwise in a tracked task that also
+    /// flushes what was queued meanwhile. Returns whether it is already done.
+    fn drive<T: Send + 'static>(
+        self: &Arc<Self>,
+        mut operation: Stored<T>,
+        done: impl FnOnce(Result<T, StoreError>) + Send + 'static,
+    ) -> bool {
+        match operation.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => {
+                done(outcome);
+                true
+            }
+            Poll::Pending => {
+                let session = Arc::clone(self);
+                self.inner.tasks.spawn(async move {
+                    done(operation.await);
+                    session.flush();
+                });
+                false
+            }
+        }
+    }
+
+    fn committed(self: &Arc<Self>, batch: Vec<NewEvent>, outcome: Result<Vec<Position>, StoreError>) {
+        let mut state = self.state.lock();
+        state.outbox.appending = false;
+        state.outbox.bytes -= batch.iter().map(|event| event.body.len()).sum::<usize>();
+        if let Some(room) = state.outbox.room.take() {
+            room.notify_waiters();
+        }
+        let positions = match outcome {
+            Ok(positions) => {
+                state.kept.events += batch.len();
+                state.kept.bytes += batch.iter().map(|event| event.body.len()).sum::<usize>();
+                if state.kept.oldest.is_none() {
+                    state.kept.oldest = batch.first().map(|event| event.at);
+                    self.schedule(&mut state, self.inner.clock.now());
+                }
+                positions.into_iter().map(Some).collect()
+            }
+            Err(error) => {
+                // The reader still gets the events, but without ids: nobody may resume after an event
+                // that is not in the log.
+                tracing::error!(session = %self.label, %error, events = batch.len(), "could not log events");
+                vec![None; batch.len()]
+            }
+        };
+        for (event, position) in batch.into_iter().zip(positions) {
+            self.deliver(&mut state, event, position);
+        }
+        let limits = &self.inner.limits;
+        let full = state.kept.events > limits.max_session_events
+            || state.kept.bytes > limits.max_session_event_bytes;
+        drop(state);
+        if full {
+            self.trim();
+        }
+    }
+
+    fn deliver(&self, state: &mut State, event: NewEvent, position: Option<Position>) {
+        let Some(stream) = state.streams.get_mut(&event.stream) else { return };
+        if let Some(position) = position {
+            stream.last = position;
+        }
+        stream.queued -= 1;
+        stream.ended |= event.place == Place::End;
+        let Some(slot) = &mut stream.reader else { return };
+        slot.tail.push_back(Tailed { position, body: event.body });
+        if slot.tail.len() > self.inner.limits.max_tail_events {
+            // The reader is slow; it will find this one in the store.
+            if let Some(Tailed { position: Some(position), .. }) = slot.tail.pop_front() {
+                slot.floor = position;
+            }
+        }
+        if let Some(waker) = slot.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Brings the session's log within its bounds.
+    pub(super) fn trim(self: &Arc<Self>) {
+        let session = Arc::clone(self);
+        let trim = self.inner.store.trim(self.key, self.keep());
+        self.drive(trim, move |outcome| match outcome {
+            Ok(kept) => session.trimmed(kept),
+            Err(error) => tracing::warn!(session = %session.label, %error, "could not trim the event log"),
+        });
+    }
+
+    fn trimmed(&self, kept: Kept) {
+        let mut state = self.state.lock();
+        state.kept = kept;
+        // A complete stream without events has nothing to resume; an open one stays.
+        state.streams.retain(|_, stream| !stream.ended || stream.last > kept.trimmed || stream.reader.is_some());
+        if state.end.is_none() {
+            self.schedule(&mut state, self.inner.clock.now());
+        }
+    }
+}
+
+impl State {
+    /// A request of the stream ended without an answer on it.
+    pub(super) fn close_share(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.open = stream.open.saturating_sub(1);
+        if stream.open == 0 {
+            stream.ended = true;
+            if let Some(waker) = stream.reader.as_mut().and_then(|slot| slot.waker.take()) {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Streams that are not complete, or that somebody reads.
+    pub(super) fn open_streams(&self) -> usize {
+        self.streams.values().filter(|stream| !stream.ended || stream.reader.is_some()).count()
+    }
+}
+
+pub(super) fn too_large(bytes: usize, limit: usize) -> Error {
+    Error::new(Reason::EventTooLarge, format!("The server's message has {bytes} bytes; at most {limit} are allowed"))
+        .with("limit", limit)
+}

@@ -1,0 +1,68 @@
+//! What happens when the store fails.
+
+use serde_json::json;
+use tenure_session::runtime::Item;
+use tenure_session::{Kind, Principal, Reason};
+use tenure_testkit::runtime::{self, parse};
+
+use crate::support::{World, all, gist, next, resume, say};
+
+#[tokio::test]
+async fn a_session_that_cannot_be_stored_is_not_created() {
+    let world = World::new();
+    for nth in 0..2 {
+        world.store.fail_nth(nth);
+        let initialize = runtime::request(1, "initialize", &runtime::initialize("2025-11-25"));
+        let error = world.sessions.create(initialize, &Principal::ANONYMOUS).await.unwrap_err();
+        assert_eq!((error.reason(), error.kind()), (Reason::StoreUnavailable, Kind::Unavailable));
+        assert_eq!(world.sessions.tallies().sessions, 0, "call {nth} failed");
+    }
+    world.session().await;
+}
+
+#[tokio::test]
+async fn events_that_cannot_be_logged_are_shown_without_an_id() {
+    let mut world = World::new();
+    let session = world.session().await;
+    let (call, mut reader) = world.streaming_call(&session, 1).await;
+    let (id, _) = next(&mut reader).await;
+    world.store.set_broken(true);
+    say(&call, "unlogged").await;
+    let Some(Item::Event { id: None, body }) = reader.next().await else { panic!("an event without an id") };
+    assert_eq!(gist(&parse(&body)), "unlogged");
+    world.store.set_broken(false);
+    say(&call, "logged").await;
+    assert_eq!(next(&mut reader).await.1, "logged");
+    drop(reader);
+    call.answer(&json!({}));
+    let mut resumed = resume(&session, &id).await.unwrap();
+    assert_eq!(all(&mut resumed).await, ["prime", "logged", "result 1"]);
+}
+
+#[tokio::test]
+async fn a_resume_goes_on_live_when_the_log_cannot_be_read() {
+    let mut world = World::new();
+    let session = world.session().await;
+    let (call, mut reader) = world.streaming_call(&session, 1).await;
+    let (id, _) = next(&mut reader).await;
+    drop(reader);
+    say(&call, "missed").await;
+    world.store.set_broken(true);
+    let mut resumed = resume(&session, &id).await.unwrap();
+    assert!(matches!(resumed.next().await, Some(Item::Prime(_))));
+    assert_eq!(resumed.next().await, Some(Item::Gap));
+    world.store.set_broken(false);
+    // The next try finds everything.
+    drop(resumed);
+    let mut again = resume(&session, &id).await.unwrap();
+    assert_eq!(next(&mut again).await.1, "missed");
+}
+
+#[tokio::test]
+async fn finding_a_session_says_when_the_store_is_the_trouble() {
+    let world = World::new();
+    world.store.set_broken(true);
+    let unknown = tenure_session::SessionId::random();
+    let error = world.sessions.find(&unknown, &Principal::ANONYMOUS).await.unwrap_err();
+    assert_eq!(error.reason(), Reason::StoreUnavailable);
+}

@@ -1,0 +1,96 @@
+//! What these tests share: a runtime with a scripted backend.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tenure_session::runtime::{Answer, Caller, Item, Reader};
+use tenure_session::{Error, Limits, Session, Sessions};
+use tenure_store::memory::Memory;
+use tenure_testkit::fake_backend::{FakeBackend, FakeCall, Script};
+use tenure_testkit::faulty::Faulty;
+use tenure_testkit::runtime;
+
+pub(crate) struct World {
+    pub(crate) sessions: Sessions,
+    pub(crate) backend: Arc<FakeBackend>,
+    pub(crate) script: Script,
+    pub(crate) store: Arc<Faulty>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::with(Limits::default())
+    }
+
+    pub(crate) fn with(limits: Limits) -> Self {
+        let (backend, script) = FakeBackend::new();
+        let store = Arc::new(Faulty::new(Arc::new(Memory::new())));
+        let sessions = runtime::start(store.clone(), backend.clone(), limits);
+        Self { sessions, backend, script, store }
+    }
+
+    /// A session of the newest revision.
+    pub(crate) async fn session(&self) -> Arc<Session> {
+        runtime::session(&self.sessions, "2025-11-25").await
+    }
+
+    /// A call that has said something, and so become a stream.
+    pub(crate) async fn streaming_call(&mut self, session: &Arc<Session>, id: u64) -> (FakeCall, Reader) {
+        let waiting = runtime::send(session, runtime::request(id, "tools/call", &json!({})));
+        let call = self.script.call().await;
+        say(&call, "hello").await;
+        (call, runtime::reader_of(waiting.await.unwrap()))
+    }
+}
+
+/// Sends a log message on a call's stream.
+pub(crate) async fn say(call: &FakeCall, text: &str) {
+    let params = tenure_session::RawJson::of(&json!({ "level": "info", "data": text }));
+    call.context.notify(&tenure_session::Method::LogMessage, Some(&params)).await.unwrap();
+}
+
+/// The texts of log messages, `"result"` or `"error"` for answers.
+pub(crate) fn gist(message: &Value) -> String {
+    if let Some(data) = message["params"]["data"].as_str() {
+        return data.to_owned();
+    }
+    if message["result"].is_object() {
+        return format!("result {}", message["id"]);
+    }
+    if let Some(reason) = message["error"]["data"]["reason"].as_str() {
+        return format!("error {} {reason}", message["id"]);
+    }
+    message.to_string()
+}
+
+/// Everything a reader gives until its stream ends, in short.
+pub(crate) async fn all(reader: &mut Reader) -> Vec<String> {
+    let mut items = Vec::new();
+    while let Some(item) = reader.next().await {
+        items.push(short(&item));
+    }
+    items
+}
+
+pub(crate) fn short(item: &Item) -> String {
+    match item {
+        Item::Prime(_) => "prime".to_owned(),
+        Item::Gap => "gap".to_owned(),
+        Item::Close(_) => "close".to_owned(),
+        Item::Event { body, .. } => gist(&runtime::parse(body)),
+    }
+}
+
+/// The next message of a stream, in short, with its id.
+pub(crate) async fn next(reader: &mut Reader) -> (String, String) {
+    let (id, message) = runtime::event(reader).await.expect("an event");
+    (id.expect("with an id"), gist(&message))
+}
+
+pub(crate) async fn resume(session: &Arc<Session>, after: &str) -> Result<Reader, Error> {
+    session.listen(Some(after.as_bytes())).await
+}
+
+pub(crate) async fn request(session: &Arc<Session>, id: u64, method: &str) -> Result<Answer, Error> {
+    session.request(runtime::request(id, method, &json!({})), Caller::anonymous("test")).await
+}

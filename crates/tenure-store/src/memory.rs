@@ -1,0 +1,305 @@
+//! The engine that keeps everything in memory and loses it with the process.
+//!
+//! Sharded by session, so that sessions do not wait for each other. Every operation is done when the
+//! call returns; the future it gives back is already complete.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::ready;
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{
+    Capabilities, Durability, Epoch, Event, Expected, Keep, Kept, NewEvent, Place, Record, RecordKey, Space, Store,
+    StoreError, Stored, Stretch, Version,
+};
+
+const SHARDS: usize = 32;
+
+/// The memory engine.
+pub struct Memory {
+    shards: Box<[Mutex<Shard>]>,
+    /// Deadlines of all records, in order.
+    deadlines: Mutex<BTreeSet<(Time, RecordKey)>>,
+}
+
+#[derive(Default)]
+struct Shard {
+    records: BTreeMap<RecordKey, Record>,
+    logs: HashMap<SessionKey, Log, RandomState>,
+    owners: HashMap<SessionKey, (Option<NodeId>, Epoch), RandomState>,
+    /// Versions only grow, also across a delete, so they are drawn from one counter.
+    last_version: u64,
+}
+
+/// The events of one session.
+#[derive(Default)]
+struct Log {
+    streams: HashMap<StreamId, Stream, RandomState>,
+    /// What came when, over all streams: the order in which events are forgotten.
+    order: VecDeque<Entry>,
+    bytes: usize,
+    last: u64,
+    trimmed: Position,
+}
+
+#[derive(Default)]
+struct Stream {
+    events: VecDeque<Event>,
+    trimmed: Position,
+}
+
+struct Entry {
+    stream: StreamId,
+    at: Time,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), deadlines: Mutex::default() }
+    }
+
+    fn shard(&self, key: &SessionKey) -> &Mutex<Shard> {
+        // Keys are hashes already: any of their bytes spreads them evenly.
+        &self.shards[usize::from(key.as_bytes()[0]) % SHARDS]
+    }
+
+    fn put_now(
+        &self,
+        key: RecordKey,
+        value: Bytes,
+        expected: Expected,
+        deadline: Option<Time>,
+    ) -> Result<Version, StoreError> {
+        let mut shard = self.shard(&key.key).lock();
+        let current = shard.records.get(&key).map(|record| (record.version, record.deadline));
+        let matches = match (expected, current) {
+            (Expected::Absent, None) => true,
+            (Expected::Version(version), Some((current, _))) => version == current,
+            _ => false,
+        };
+        if !matches {
+            return Err(StoreError::Conflict { current: current.map(|(version, _)| version) });
+        }
+        shard.last_version += 1;
+        let version = Version(shard.last_version);
+        shard.records.insert(key, Record { version, value, deadline });
+        self.move_deadline(key, current.and_then(|(_, deadline)| deadline), deadline);
+        Ok(version)
+    }
+
+    fn delete_now(&self, key: RecordKey, expected: Version) -> Result<(), StoreError> {
+        let mut shard = self.shard(&key.key).lock();
+        match shard.records.get(&key) {
+            Some(record) if record.version == expected => {
+                let deadline = record.deadline;
+                shard.records.remove(&key);
+                self.move_deadline(key, deadline, None);
+                Ok(())
+            }
+            other => Err(StoreError::Conflict { current: other.map(|record| record.version) }),
+        }
+    }
+
+    fn move_deadline(&self, key: RecordKey, from: Option<Time>, to: Option<Time>) {
+        if from == to {
+            return;
+        }
+        let mut deadlines = self.deadlines.lock();
+        if let Some(from) = from {
+            deadlines.remove(&(from, key));
+        }
+        if let Some(to) = to {
+            deadlines.insert((to, key));
+        }
+    }
+
+    fn list_now(&self, space: Space, after: Option<SessionKey>, limit: usize) -> Vec<(SessionKey, Record)> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let start = match after {
+                Some(key) => std::ops::Bound::Excluded(RecordKey { space, key }),
+                None => std::ops::Bound::Unbounded,
+            };
+            let range = shard.records.range((start, std::ops::Bound::Unbounded));
+            let in_space = range.filter(|(key, _)| key.space == space).take(limit);
+            found.extend(in_space.map(|(key, record)| (key.key, record.clone())));
+        }
+        found.sort_unstable_by_key(|(key, _)| *key);
+        found.truncate(limit);
+        found
+    }
+
+    fn claim_now(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Result<Epoch, StoreError> {
+        let mut shard = self.shard(&session).lock();
+        let current = shard.owners.get(&session).map(|(_, epoch)| *epoch);
+        if current != expected {
+            return Err(StoreError::Fenced);
+        }
+        let epoch = Epoch(current.map_or(1, |epoch| epoch.0 + 1));
+        shard.owners.insert(session, (Some(node), epoch));
+        Ok(epoch)
+    }
+
+    fn append_now(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Result<Vec<Position>, StoreError> {
+        let mut shard = self.shard(&session).lock();
+        let owned = shard.owners.get(&session).is_some_and(|(owner, current)| owner.is_some() && *current == epoch);
+        if !owned {
+            return Err(StoreError::Fenced);
+        }
+        let log = shard.logs.entry(session).or_default();
+        Ok(batch.into_iter().map(|event| log.push(event)).collect())
+    }
+}
+
+impl Log {
+    fn push(&mut self, event: NewEvent) -> Position {
+        self.last += 1;
+        let position = Position(self.last);
+        self.bytes += event.body.len();
+        self.order.push_back(Entry { stream: event.stream, at: event.at });
+        let stream = self.streams.entry(event.stream).or_default();
+        stream.events.push_back(Event { position, body: event.body, place: event.place });
+        position
+    }
+
+    fn read(&self, stream: StreamId, after: Position, limit: usize) -> Stretch {
+        let Some(stream) = self.streams.get(&stream) else {
+            // Nothing of it is left, or nothing ever was on it.
+            return Stretch { events: Vec::new(), trimmed: self.trimmed };
+        };
+        let start = stream.events.partition_point(|event| event.position <= after);
+        let events = stream.events.iter().skip(start).take(limit).cloned().collect();
+        Stretch { events, trimmed: stream.trimmed }
+    }
+
+    fn trim(&mut self, keep: Keep) -> Kept {
+        while let Some(oldest) = self.order.front() {
+            let fits = self.order.len() <= keep.events && self.bytes <= keep.bytes && oldest.at > keep.since;
+            if fits {
+                break;
+            }
+            let id = oldest.stream;
+            self.order.pop_front();
+            if let Some(stream) = self.streams.get_mut(&id)
+                && let Some(event) = stream.events.pop_front()
+            {
+                self.bytes -= event.body.len();
+                stream.trimmed = event.position;
+                self.trimmed = event.position;
+                // An open stream keeps its mark, so that its next reader learns of the gap.
+                if event.place == Place::End {
+                    self.streams.remove(&id);
+                }
+            }
+        }
+        let oldest = self.order.front().map(|entry| entry.at);
+        Kept { events: self.order.len(), bytes: self.bytes, oldest, trimmed: self.trimmed }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for Memory {
+    fn put(&self, key: RecordKey, value: Bytes, expected: Expected, deadline: Option<Time>) -> Stored<Version> {
+        Box::pin(ready(self.put_now(key, value, expected, deadline)))
+    }
+
+    fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
+        let record = self.shard(&key.key).lock().records.get(&key).cloned();
+        Box::pin(ready(Ok(record)))
+    }
+
+    fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
+        Box::pin(ready(self.delete_now(key, expected)))
+    }
+
+    fn expired(&self, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
+        let keys: Vec<RecordKey> = {
+            let deadlines = self.deadlines.lock();
+            deadlines.iter().take_while(|(at, _)| *at <= now).take(limit).map(|(_, key)| *key).collect()
+        };
+        let version = |key: RecordKey| {
+            self.shard(&key.key).lock().records.get(&key).map(|record| (key, record.version))
+        };
+        Box::pin(ready(Ok(keys.into_iter().filter_map(version).collect())))
+    }
+
+    fn list(&self, space: Space, after: Option<SessionKey>, limit: usize) -> Stored<Vec<(SessionKey, Record)>> {
+        Box::pin(ready(Ok(self.list_now(space, after, limit))))
+    }
+
+    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
+        Box::pin(ready(self.claim_now(session, node, expected)))
+    }
+
+    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
+        let owner = self.shard(&session).lock().owners.get(&session).copied();
+        Box::pin(ready(Ok(owner.and_then(|(node, epoch)| Some((node?, epoch))))))
+    }
+
+    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
+        let mut shard = self.shard(&session).lock();
+        let outcome = match shard.owners.get_mut(&session) {
+            Some((owner, current)) if *current == epoch => {
+                *owner = None;
+                Ok(())
+            }
+            _ => Err(StoreError::Fenced),
+        };
+        drop(shard);
+        Box::pin(ready(outcome))
+    }
+
+    fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
+        Box::pin(ready(self.append_now(session, epoch, batch)))
+    }
+
+    fn read(&self, session: SessionKey, stream: StreamId, after: Position, limit: usize) -> Stored<Stretch> {
+        let shard = self.shard(&session).lock();
+        let stretch = shard.logs.get(&session).map(|log| log.read(stream, after, limit)).unwrap_or_default();
+        drop(shard);
+        Box::pin(ready(Ok(stretch)))
+    }
+
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+        let mut shard = self.shard(&session).lock();
+        let kept = shard.logs.get_mut(&session).map(|log| log.trim(keep)).unwrap_or_default();
+        drop(shard);
+        Box::pin(ready(Ok(kept)))
+    }
+
+    fn drop_session(&self, session: SessionKey) -> Stored<()> {
+        let mut shard = self.shard(&session).lock();
+        let log = shard.logs.remove(&session);
+        shard.owners.remove(&session);
+        drop(shard);
+        // Freed outside the lock: a long log takes a while.
+        drop(log);
+        Box::pin(ready(Ok(())))
+    }
+
+    fn tail(&self, session: SessionKey) -> Stored<Position> {
+        let last = self.shard(&session).lock().logs.get(&session).map_or(0, |log| log.last);
+        Box::pin(ready(Ok(Position(last))))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { durability: Durability::Process, max_batch: 1024, max_value_bytes: usize::MAX }
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Memory")
+    }
+}

@@ -1,0 +1,194 @@
+//! A backend whose every answer the test gives by hand.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tenure_session::port::BoxFuture;
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use tenure_session::runtime::{CallContext, Fanout, Outlet};
+use tenure_session::{Notification, RawJson, Reason, Request, RpcError};
+use tokio::sync::{mpsc, oneshot};
+
+/// What the next `open` does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Opens {
+    /// Gives a link.
+    #[default]
+    Well,
+    /// Refuses with an error.
+    Refuses,
+    /// Never answers.
+    Hangs,
+    /// Panics.
+    Panics,
+    /// Answers with a protocol version nobody knows.
+    Nonsense,
+}
+
+/// A backend that asks the test.
+pub struct FakeBackend {
+    opens: Mutex<Opens>,
+    seen: mpsc::Sender<Seen>,
+}
+
+/// What the backend was asked, in order.
+#[derive(Debug)]
+pub enum Seen {
+    /// A link was opened.
+    Opened(NewLink),
+    /// A request came.
+    Call(FakeCall),
+    /// A notification came.
+    Heard(Notification),
+    /// The link was closed.
+    Closed,
+}
+
+/// A new link, from the backend's side.
+#[derive(Debug)]
+pub struct NewLink {
+    /// For messages that belong to no request.
+    pub outlet: Outlet,
+    /// For news to all sessions.
+    pub fanout: Fanout,
+    /// What the client said at `initialize`.
+    pub params: RawJson,
+}
+
+/// A request that waits for the test's answer.
+#[derive(Debug)]
+pub struct FakeCall {
+    /// The request.
+    pub request: Request,
+    /// Its context, shared with the waiting call.
+    pub context: Arc<CallContext>,
+    answer: oneshot::Sender<Reply>,
+}
+
+impl FakeCall {
+    /// Answers with a result.
+    pub fn answer(self, result: &Value) {
+        // The session may have given up on the request; then nobody wants the answer.
+        let _ = self.answer.send(Ok(RawJson::of(result)));
+    }
+
+    /// Answers with an error.
+    pub fn fail(self, code: i32, message: &str) {
+        let _ = self.answer.send(Err(RpcError::new(code, message)));
+    }
+}
+
+/// What the test holds: it sees what the backend is asked.
+#[derive(Debug)]
+pub struct Script {
+    seen: mpsc::Receiver<Seen>,
+}
+
+impl FakeBackend {
+    /// A backend and the script that steers it.
+    pub fn new() -> (Arc<Self>, Script) {
+        let (sender, receiver) = mpsc::channel(1024);
+        (Arc::new(Self { opens: Mutex::default(), seen: sender }), Script { seen: receiver })
+    }
+
+    /// Sets what `open` does from now on.
+    pub fn set_opens(&self, opens: Opens) {
+        *self.opens.lock() = opens;
+    }
+}
+
+impl Script {
+    /// The next thing the backend is asked.
+    ///
+    /// # Panics
+    /// When nothing comes for ten seconds.
+    pub async fn next(&mut self) -> Seen {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(10), self.seen.recv()).await;
+        next.expect("the backend is asked something in time").expect("the backend lives")
+    }
+
+    /// The next request, passing over everything else.
+    pub async fn call(&mut self) -> FakeCall {
+        loop {
+            if let Seen::Call(call) = self.next().await {
+                return call;
+            }
+        }
+    }
+
+    /// The next link, passing over everything else.
+    pub async fn opened(&mut self) -> NewLink {
+        loop {
+            if let Seen::Opened(opened) = self.next().await {
+                return opened;
+            }
+        }
+    }
+
+    /// Waits until a link is closed.
+    pub async fn closed(&mut self) {
+        while !matches!(self.next().await, Seen::Closed) {}
+    }
+}
+
+impl Backend for FakeBackend {
+    fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
+        let opens = *self.opens.lock();
+        let seen = self.seen.clone();
+        Box::pin(async move {
+            let version = match opens {
+                Opens::Well => open.revision.as_str(),
+                Opens::Nonsense => "1999-12-31",
+                Opens::Refuses => return Err(RpcError::of(Reason::BackendUnavailable, "not today")),
+                Opens::Hangs => std::future::pending().await,
+                Opens::Panics => panic!("a panic for testing"),
+            };
+            let result = json!({
+                "protocolVersion": version,
+                "capabilities": { "tools": {}, "resources": { "subscribe": true }, "logging": {} },
+                "serverInfo": { "name": "fake", "version": "1" },
+            });
+            let opened = NewLink { outlet: open.outlet, fanout: open.fanout, params: open.params };
+            // A test that opens thousands of links does not look at each.
+            let _ = seen.try_send(Seen::Opened(opened));
+            Ok(Opened { link: Box::new(FakeLink { seen }), result: RawJson::of(&result) })
+        })
+    }
+}
+
+struct FakeLink {
+    seen: mpsc::Sender<Seen>,
+}
+
+impl Link for FakeLink {
+    fn call(&self, call: Call) -> BoxFuture<Reply> {
+        let seen = self.seen.clone();
+        if matches!(&call.request.method, tenure_session::Method::Other(name) if &**name == "test/panic") {
+            panic!("a panic for testing");
+        }
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            let context = Arc::new(call.context);
+            let call = FakeCall { request: call.request, context: Arc::clone(&context), answer };
+            let gone = || RpcError::of(Reason::BackendUnavailable, "the fake backend hung up");
+            seen.send(Seen::Call(call)).await.map_err(|_| gone())?;
+            answered.await.unwrap_or_else(|_| Err(gone()))
+        })
+    }
+
+    fn notify(&self, notification: Notification) {
+        let _ = self.seen.try_send(Seen::Heard(notification));
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        let _ = self.seen.try_send(Seen::Closed);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl std::fmt::Debug for FakeBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FakeBackend")
+    }
+}

@@ -1,0 +1,139 @@
+//! A store whose calls fail on demand: the Nth, or all while a switch is on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{
+    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, Record, RecordKey, Space, Store, StoreError, Stored,
+    Stretch, Version,
+};
+use tokio::sync::watch;
+
+/// A store around a store, with faults.
+pub struct Faulty {
+    inner: Arc<dyn Store>,
+    calls: AtomicU64,
+    fail_at: AtomicU64,
+    broken: AtomicBool,
+    held: watch::Sender<bool>,
+}
+
+impl Faulty {
+    /// A store that works until told otherwise.
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Self {
+            inner,
+            calls: AtomicU64::new(0),
+            fail_at: AtomicU64::new(u64::MAX),
+            broken: AtomicBool::new(false),
+            held: watch::Sender::new(false),
+        }
+    }
+
+    /// Makes the `n`th call from now fail, counting from 0.
+    pub fn fail_nth(&self, n: u64) {
+        self.fail_at.store(self.calls.load(Ordering::SeqCst) + n, Ordering::SeqCst);
+    }
+
+    /// Makes every call fail, or work again.
+    pub fn set_broken(&self, broken: bool) {
+        self.broken.store(broken, Ordering::SeqCst);
+    }
+
+    /// Holds appends back until [`Faulty::release_appends`]: a slow disk.
+    pub fn hold_appends(&self) {
+        self.held.send_replace(true);
+    }
+
+    /// Lets appends go on.
+    pub fn release_appends(&self) {
+        self.held.send_replace(false);
+    }
+
+    fn fault(&self) -> Option<StoreError> {
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        let fails = self.broken.load(Ordering::SeqCst) || call == self.fail_at.load(Ordering::SeqCst);
+        fails.then(|| StoreError::Unavailable("a fault for testing".to_owned()))
+    }
+
+    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Stored<T>) -> Stored<T> {
+        match self.fault() {
+            Some(error) => Box::pin(std::future::ready(Err(error))),
+            None => operation(self.inner.as_ref()),
+        }
+    }
+}
+
+impl Store for Faulty {
+    fn put(&self, key: RecordKey, value: Bytes, expected: Expected, deadline: Option<Time>) -> Stored<Version> {
+        self.run(|store| store.put(key, value, expected, deadline))
+    }
+
+    fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
+        self.run(|store| store.get(key))
+    }
+
+    fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
+        self.run(|store| store.delete(key, expected))
+    }
+
+    fn expired(&self, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
+        self.run(|store| store.expired(now, limit))
+    }
+
+    fn list(&self, space: Space, after: Option<SessionKey>, limit: usize) -> Stored<Vec<(SessionKey, Record)>> {
+        self.run(|store| store.list(space, after, limit))
+    }
+
+    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
+        self.run(|store| store.claim(session, node, expected))
+    }
+
+    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
+        self.run(|store| store.owner(session))
+    }
+
+    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
+        self.run(|store| store.release(session, epoch))
+    }
+
+    fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
+        if let Some(error) = self.fault() {
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        let (inner, mut held) = (Arc::clone(&self.inner), self.held.subscribe());
+        Box::pin(async move {
+            held.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
+            inner.append(session, epoch, batch).await
+        })
+    }
+
+    fn read(&self, session: SessionKey, stream: StreamId, after: Position, limit: usize) -> Stored<Stretch> {
+        self.run(|store| store.read(session, stream, after, limit))
+    }
+
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+        self.run(|store| store.trim(session, keep))
+    }
+
+    fn drop_session(&self, session: SessionKey) -> Stored<()> {
+        self.run(|store| store.drop_session(session))
+    }
+
+    fn tail(&self, session: SessionKey) -> Stored<Position> {
+        self.run(|store| store.tail(session))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+}
+
+impl std::fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Faulty")
+    }
+}

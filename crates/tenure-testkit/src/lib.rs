@@ -1,0 +1,8 @@
+//! For tests only: contract suites that every engine and backend passes, and fakes that can be steered.
+
+pub mod backend_contract;
+pub mod clock;
+pub mod fake_backend;
+pub mod faulty;
+pub mod runtime;
+pub mod store_contract;

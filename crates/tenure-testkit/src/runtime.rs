@@ -1,0 +1,101 @@
+//! A session runtime for tests, and the few steps that every test of it needs.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tenure_session::message::Message;
+use tenure_session::port::backend::Backend;
+use tenure_session::port::store::Store;
+use tenure_session::runtime::{Answer, Caller, Item, Parts, Reader, Session, Sessions};
+use tenure_session::{Limits, Method, Notification, Principal, RawJson, Request, RequestId};
+
+use crate::clock::TurnableClock;
+
+/// Starts a runtime.
+pub fn start(store: Arc<dyn Store>, backend: Arc<dyn Backend>, limits: Limits) -> Sessions {
+    Sessions::start(Parts { store, backend, clock: Arc::new(TurnableClock::start()), limits })
+}
+
+/// A request with a number for an id.
+pub fn request(id: u64, method: &str, params: &Value) -> Request {
+    Request { id: RequestId::from_number(id), method: Method::new(method), params: Some(RawJson::of(params)) }
+}
+
+/// The params of an `initialize` of this revision, by a client that can do everything.
+pub fn initialize(revision: &str) -> Value {
+    json!({
+        "protocolVersion": revision,
+        "capabilities": { "sampling": {}, "elicitation": {}, "roots": {} },
+        "clientInfo": { "name": "test", "version": "1" },
+    })
+}
+
+/// Creates a session and says `notifications/initialized`.
+///
+/// # Panics
+/// When that fails.
+pub async fn session(sessions: &Sessions, revision: &str) -> Arc<Session> {
+    let request = request(0, "initialize", &initialize(revision));
+    let created = sessions.create(request, &Principal::ANONYMOUS).await.expect("a session");
+    let session = created.session.expect("the backend agrees");
+    session.notification(Notification { method: Method::Initialized, params: None }).expect("initialized");
+    session
+}
+
+/// Sends a request without waiting for its answer.
+pub fn send(session: &Arc<Session>, request: Request) -> tokio::task::JoinHandle<Answer> {
+    let session = Arc::clone(session);
+    #[expect(clippy::disallowed_methods, reason = "a test holds the handle")]
+    tokio::spawn(async move { session.request(request, Caller::anonymous("test")).await.expect("admitted") })
+}
+
+/// The JSON of an answer.
+///
+/// # Panics
+/// When the answer is not JSON.
+pub fn json_of(answer: Answer) -> Value {
+    match answer {
+        Answer::Json(body) => parse(&body),
+        other => panic!("an answer in JSON, not {other:?}"),
+    }
+}
+
+/// The reader of an answer.
+///
+/// # Panics
+/// When the answer is not a stream.
+pub fn reader_of(answer: Answer) -> Reader {
+    match answer {
+        Answer::Stream(reader) => reader,
+        other => panic!("a stream, not {other:?}"),
+    }
+}
+
+/// Parses a message.
+///
+/// # Panics
+/// When it is not JSON.
+pub fn parse(body: &Bytes) -> Value {
+    assert!(Message::parse(body).is_ok(), "not a message: {body:?}");
+    serde_json::from_slice(body).expect("JSON")
+}
+
+/// The next message of a stream with its id, passing over everything that is not a message.
+pub async fn event(reader: &mut Reader) -> Option<(Option<String>, Value)> {
+    loop {
+        match reader.next().await? {
+            Item::Event { id, body } => return Some((id.map(|id| id.to_string()), parse(&body))),
+            Item::Prime(_) | Item::Gap | Item::Close(_) => {}
+        }
+    }
+}
+
+/// All messages until the stream ends.
+pub async fn events(reader: &mut Reader) -> Vec<Value> {
+    let mut all = Vec::new();
+    while let Some((_, message)) = event(reader).await {
+        all.push(message);
+    }
+    all
+}

@@ -1,0 +1,246 @@
+//! The store port's clauses as tests; every engine runs all of them.
+//!
+//! Each function is named after its clause and takes an empty store. [`all`] runs them on fresh stores.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tenure_session::id::{NodeId, Position, SessionId, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{
+    Epoch, Expected, Keep, NewEvent, Place, RecordKey, Space, Store, StoreError, Version,
+};
+
+type Shared = Arc<dyn Store>;
+
+const KEEP_ALL: Keep = Keep { events: usize::MAX, bytes: usize::MAX, since: Time(0) };
+
+/// Runs every clause, each on a store of its own.
+pub async fn all(open: impl Fn() -> Shared) {
+    clause_1_put_absent_creates_or_conflicts(open()).await;
+    clause_2_put_version_replaces_only_that_version(open()).await;
+    clause_3_versions_only_grow(open()).await;
+    clause_4_delete_needs_the_version(open()).await;
+    clause_5_expired_lists_what_is_due(open()).await;
+    clause_6_list_walks_all_once(open()).await;
+    clause_7_claim_fences(open()).await;
+    clause_8_append_with_an_old_epoch_changes_nothing(open()).await;
+    clause_9_positions_grow_and_are_unique(open()).await;
+    clause_10_read_is_exact(open()).await;
+    clause_11_trim_forgets_the_oldest(open()).await;
+    clause_12_drop_session_forgets_only_it(open()).await;
+    clause_14_concurrent_puts_have_one_winner(open()).await;
+}
+
+fn key() -> SessionKey {
+    SessionId::random().key()
+}
+
+fn record() -> RecordKey {
+    RecordKey::session(key())
+}
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+fn event(stream: u32, body: &str) -> NewEvent {
+    NewEvent { stream: StreamId::new(stream), body: bytes(body), place: Place::Middle, at: Time(1_000) }
+}
+
+async fn owned(store: &Shared) -> (SessionKey, Epoch) {
+    let key = key();
+    let epoch = store.claim(key, NodeId::random(), None).await.expect("a first claim");
+    (key, epoch)
+}
+
+async fn bodies(store: &Shared, session: SessionKey, stream: u32, after: Position) -> Vec<String> {
+    let stretch = store.read(session, StreamId::new(stream), after, usize::MAX).await.expect("read");
+    stretch.events.iter().map(|event| String::from_utf8_lossy(&event.body).into_owned()).collect()
+}
+
+async fn clause_1_put_absent_creates_or_conflicts(store: Shared) {
+    let key = record();
+    let version = store.put(key, bytes("a"), Expected::Absent, None).await.expect("creates");
+    let again = store.put(key, bytes("b"), Expected::Absent, None).await;
+    assert_eq!(again, Err(StoreError::Conflict { current: Some(version) }));
+    let kept = store.get(key).await.expect("get").expect("there");
+    assert_eq!((kept.value, kept.version), (bytes("a"), version));
+}
+
+async fn clause_2_put_version_replaces_only_that_version(store: Shared) {
+    let key = record();
+    let none = store.put(key, bytes("a"), Expected::Version(Version(7)), None).await;
+    assert_eq!(none, Err(StoreError::Conflict { current: None }));
+    let first = store.put(key, bytes("a"), Expected::Absent, None).await.expect("creates");
+    let second = store.put(key, bytes("b"), Expected::Version(first), None).await.expect("replaces");
+    let late = store.put(key, bytes("c"), Expected::Version(first), None).await;
+    assert_eq!(late, Err(StoreError::Conflict { current: Some(second) }));
+    assert_eq!(store.get(key).await.expect("get").expect("there").value, bytes("b"));
+}
+
+async fn clause_3_versions_only_grow(store: Shared) {
+    let key = record();
+    let first = store.put(key, bytes("a"), Expected::Absent, None).await.expect("creates");
+    let second = store.put(key, bytes("b"), Expected::Version(first), None).await.expect("replaces");
+    store.delete(key, second).await.expect("deletes");
+    assert_eq!(store.get(key).await.expect("get"), None);
+    let third = store.put(key, bytes("c"), Expected::Absent, None).await.expect("creates again");
+    assert!(first < second && second < third, "{first:?} {second:?} {third:?}");
+}
+
+async fn clause_4_delete_needs_the_version(store: Shared) {
+    let key = record();
+    let version = store.put(key, bytes("a"), Expected::Absent, None).await.expect("creates");
+    let wrong = store.delete(key, Version(version.0 + 1)).await;
+    assert_eq!(wrong, Err(StoreError::Conflict { current: Some(version) }));
+    store.delete(key, version).await.expect("deletes");
+    assert_eq!(store.delete(key, version).await, Err(StoreError::Conflict { current: None }));
+}
+
+async fn clause_5_expired_lists_what_is_due(store: Shared) {
+    let (early, late, never, moved) = (record(), record(), record(), record());
+    let put = |key, at: Option<u64>| store.put(key, bytes("x"), Expected::Absent, at.map(Time));
+    let late_version = put(late, Some(20)).await.expect("late");
+    let early_version = put(early, Some(10)).await.expect("early");
+    put(never, None).await.expect("never");
+    let version = put(moved, Some(5)).await.expect("moved");
+    store.put(moved, bytes("y"), Expected::Version(version), Some(Time(99))).await.expect("moved later");
+    assert_eq!(store.expired(Time(9), 10).await, Ok(vec![]));
+    assert_eq!(store.expired(Time(10), 10).await, Ok(vec![(early, early_version)]));
+    let both = store.expired(Time(20), 10).await.expect("both");
+    assert_eq!(both, vec![(early, early_version), (late, late_version)]);
+    assert_eq!(store.expired(Time(20), 1).await.expect("one").len(), 1);
+    assert!(store.get(early).await.expect("get").is_some(), "expired only lists");
+    store.delete(early, early_version).await.expect("deletes");
+    assert_eq!(store.expired(Time(20), 10).await, Ok(vec![(late, late_version)]));
+}
+
+async fn clause_6_list_walks_all_once(store: Shared) {
+    let mut expected: Vec<SessionKey> = Vec::new();
+    for _ in 0..25 {
+        let key = key();
+        store.put(RecordKey::session(key), bytes("x"), Expected::Absent, None).await.expect("puts");
+        expected.push(key);
+    }
+    expected.sort_unstable();
+    let (mut walked, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.list(Space::Session, after, 7).await.expect("lists");
+        assert!(page.len() <= 7);
+        let Some((last, _)) = page.last() else { break };
+        after = Some(*last);
+        walked.extend(page.into_iter().map(|(key, _)| key));
+    }
+    assert_eq!(walked, expected);
+}
+
+async fn clause_7_claim_fences(store: Shared) {
+    let session = key();
+    assert_eq!(store.owner(session).await, Ok(None));
+    let (one, two) = (NodeId::random(), NodeId::random());
+    let first = store.claim(session, one, None).await.expect("first");
+    assert_eq!(store.claim(session, two, None).await, Err(StoreError::Fenced));
+    let second = store.claim(session, two, Some(first)).await.expect("second");
+    assert!(second > first);
+    assert_eq!(store.owner(session).await, Ok(Some((two, second))));
+    assert_eq!(store.claim(session, one, Some(first)).await, Err(StoreError::Fenced));
+    assert_eq!(store.release(session, first).await, Err(StoreError::Fenced));
+    store.release(session, second).await.expect("releases");
+    assert_eq!(store.owner(session).await, Ok(None));
+    assert_eq!(store.append(session, second, vec![event(0, "x")]).await, Err(StoreError::Fenced));
+    let third = store.claim(session, one, Some(second)).await.expect("third");
+    assert!(third > second, "an epoch is never used again");
+}
+
+async fn clause_8_append_with_an_old_epoch_changes_nothing(store: Shared) {
+    let (session, first) = owned(&store).await;
+    store.append(session, first, vec![event(0, "a")]).await.expect("appends");
+    let second = store.claim(session, NodeId::random(), Some(first)).await.expect("taken over");
+    assert_eq!(store.append(session, first, vec![event(0, "late")]).await, Err(StoreError::Fenced));
+    store.append(session, second, vec![event(0, "b")]).await.expect("appends");
+    assert_eq!(bodies(&store, session, 0, Position::START).await, ["a", "b"]);
+    let unclaimed = store.append(key(), first, vec![event(0, "x")]).await;
+    assert_eq!(unclaimed, Err(StoreError::Fenced));
+}
+
+async fn clause_9_positions_grow_and_are_unique(store: Shared) {
+    let (session, epoch) = owned(&store).await;
+    let mut all = Vec::new();
+    for round in 0..5 {
+        let batch = vec![event(0, "a"), event(round, "b"), event(0, "c")];
+        all.extend(store.append(session, epoch, batch).await.expect("appends"));
+    }
+    assert_eq!(all.len(), 15);
+    assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "{all:?}");
+    assert_eq!(store.tail(session).await, Ok(all[14]));
+    assert!(all[0] > Position::START);
+}
+
+async fn clause_10_read_is_exact(store: Shared) {
+    let (session, epoch) = owned(&store).await;
+    let (other, other_epoch) = owned(&store).await;
+    let batch = vec![event(0, "a0"), event(1, "b0"), event(0, "a1"), event(1, "b1"), event(0, "a2")];
+    let positions = store.append(session, epoch, batch).await.expect("appends");
+    store.append(other, other_epoch, vec![event(0, "foreign")]).await.expect("appends");
+    assert_eq!(bodies(&store, session, 0, Position::START).await, ["a0", "a1", "a2"]);
+    assert_eq!(bodies(&store, session, 1, Position::START).await, ["b0", "b1"]);
+    assert_eq!(bodies(&store, session, 0, positions[0]).await, ["a1", "a2"]);
+    // A position of another stream is still a place in the log.
+    assert_eq!(bodies(&store, session, 0, positions[1]).await, ["a1", "a2"]);
+    assert_eq!(bodies(&store, session, 0, positions[4]).await, [""; 0]);
+    assert_eq!(bodies(&store, session, 9, Position::START).await, [""; 0]);
+    let page = store.read(session, StreamId::new(0), Position::START, 2).await.expect("reads");
+    assert_eq!(page.events.len(), 2);
+    assert_eq!((page.events[1].position, page.trimmed), (positions[2], Position::START));
+}
+
+async fn clause_11_trim_forgets_the_oldest(store: Shared) {
+    let (session, epoch) = owned(&store).await;
+    let mut batch: Vec<NewEvent> = (0..6u32).map(|n| event(n % 2, &n.to_string())).collect();
+    for (n, event) in batch.iter_mut().enumerate() {
+        event.at = Time(n as u64 * 10);
+    }
+    let positions = store.append(session, epoch, batch).await.expect("appends");
+    let kept = store.trim(session, Keep { events: 4, ..KEEP_ALL }).await.expect("trims");
+    // `since` 0 forgets what happened at 0 as well; two are over the count.
+    assert_eq!((kept.events, kept.bytes, kept.oldest, kept.trimmed), (4, 4, Some(Time(20)), positions[1]));
+    let first = store.read(session, StreamId::new(0), Position::START, 10).await.expect("reads");
+    assert_eq!((first.events.len(), first.trimmed), (2, positions[0]));
+    let kept = store.trim(session, Keep { since: Time(20), ..KEEP_ALL }).await.expect("trims");
+    assert_eq!((kept.events, kept.oldest), (3, Some(Time(30))));
+    let kept = store.trim(session, Keep { bytes: 1, ..KEEP_ALL }).await.expect("trims");
+    assert_eq!((kept.events, kept.bytes), (1, 1));
+    assert_eq!(bodies(&store, session, 1, Position::START).await, ["5"]);
+    let more = store.append(session, epoch, vec![event(0, "6")]).await.expect("appends");
+    assert!(more[0] > positions[5], "positions go on after a trim");
+    let gap = store.read(session, StreamId::new(0), positions[0], 10).await.expect("reads");
+    assert!(gap.trimmed > positions[0], "a reader learns of what is gone");
+}
+
+async fn clause_12_drop_session_forgets_only_it(store: Shared) {
+    let (session, epoch) = owned(&store).await;
+    let (other, other_epoch) = owned(&store).await;
+    for (session, epoch) in [(session, epoch), (other, other_epoch)] {
+        store.append(session, epoch, vec![event(0, "a")]).await.expect("appends");
+        store.put(RecordKey::session(session), bytes("r"), Expected::Absent, None).await.expect("puts");
+    }
+    store.drop_session(session).await.expect("drops");
+    assert_eq!(bodies(&store, session, 0, Position::START).await, [""; 0]);
+    assert_eq!(store.append(session, epoch, vec![event(0, "late")]).await, Err(StoreError::Fenced));
+    assert!(store.get(RecordKey::session(session)).await.expect("get").is_some(), "the record stays");
+    assert_eq!(bodies(&store, other, 0, Position::START).await, ["a"]);
+}
+
+async fn clause_14_concurrent_puts_have_one_winner(store: Shared) {
+    let key = record();
+    let first = store.put(key, bytes("0"), Expected::Absent, None).await.expect("creates");
+    let mut writers = tokio::task::JoinSet::new();
+    for n in 0..16 {
+        let store = Arc::clone(&store);
+        writers.spawn(async move { store.put(key, bytes(&n.to_string()), Expected::Version(first), None).await });
+    }
+    let outcomes = writers.join_all().await;
+    let won = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    assert_eq!(won, 1, "{outcomes:?}");
+}

@@ -1,0 +1,121 @@
+//! The bodies we send: nothing, one buffer, or a stream of events.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+use tenure_session::Reader;
+use tokio::time::{Instant, Sleep};
+
+use super::sse;
+
+/// The most that is put into one frame before the client has taken the last one.
+const FRAME_BYTES: usize = 64 << 10;
+
+/// A response body.
+#[derive(Debug)]
+pub struct Body(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Empty,
+    Full(Bytes),
+    Comment(&'static [u8]),
+    Events(Box<Events>),
+}
+
+#[derive(Debug)]
+struct Events {
+    reader: Reader,
+    opened: bool,
+    keep_alive: Duration,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Body {
+    /// No body.
+    pub const EMPTY: Self = Self(Inner::Empty);
+
+    pub(super) fn full(bytes: Bytes) -> Self {
+        Self(Inner::Full(bytes))
+    }
+
+    /// A stream that says nothing but a comment.
+    pub(super) fn comment(text: &'static [u8]) -> Self {
+        Self(Inner::Comment(text))
+    }
+
+    pub(super) fn events(reader: Reader, keep_alive: Duration) -> Self {
+        let timer = Box::pin(tokio::time::sleep(keep_alive));
+        Self(Inner::Events(Box::new(Events { reader, opened: false, keep_alive, timer })))
+    }
+}
+
+impl Events {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut out = BytesMut::new();
+        if !self.opened {
+            self.opened = true;
+            out.extend_from_slice(sse::OPENING);
+        }
+        let retry = self.reader.session().retry();
+        // Several events share a frame if they are at hand, so that a replay is few writes.
+        while out.len() < FRAME_BYTES {
+            match self.reader.poll_next(cx) {
+                Poll::Ready(Some(item)) => sse::write(&item, retry, &mut out),
+                Poll::Ready(None) if out.is_empty() => return Poll::Ready(None),
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        if out.is_empty() {
+            std::task::ready!(self.timer.as_mut().poll(cx));
+            out.extend_from_slice(sse::KEEP_ALIVE);
+        }
+        self.timer.as_mut().reset(Instant::now() + self.keep_alive);
+        // The timer has to be polled once to wake us, also when the reader had something to say.
+        let _ = self.timer.as_mut().poll(cx);
+        Poll::Ready(Some(out.freeze()))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let bytes = match &mut self.0 {
+            Inner::Empty => None,
+            Inner::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                self.0 = Inner::Empty;
+                Some(bytes)
+            }
+            Inner::Comment(text) => {
+                let bytes = Bytes::from_static(text);
+                self.0 = Inner::Empty;
+                Some(bytes)
+            }
+            Inner::Events(events) => std::task::ready!(events.poll(cx)),
+        };
+        Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.0, Inner::Empty)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Inner::Empty => SizeHint::with_exact(0),
+            Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Inner::Comment(text) => SizeHint::with_exact(text.len() as u64),
+            Inner::Events(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! DELETE: the client ends its session.
+
+use http::request::Parts;
+use http::{Response, StatusCode};
+use tenure_session::Error;
+use tenure_session::record::End;
+
+use super::body::Body;
+use super::endpoint::Endpoint;
+use super::get::check;
+use super::reject::{empty, reject};
+
+impl Endpoint {
+    pub(super) async fn delete(&self, parts: &Parts) -> Response<Body> {
+        match self.end(parts).await {
+            Ok(()) => empty(StatusCode::NO_CONTENT),
+            Err(error) => reject(&error, None),
+        }
+    }
+
+    async fn end(&self, parts: &Parts) -> Result<(), Error> {
+        check(parts)?;
+        let session = self.session(parts).await?;
+        self.0.sessions.end(&session, End::Deleted).await;
+        Ok(())
+    }
+}

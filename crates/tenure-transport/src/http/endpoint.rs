@@ -1,0 +1,172 @@
+//! The MCP endpoint: one request in, one response out.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Method, Request, Response};
+use tenure_session::runtime::Caller;
+use tenure_session::{Error, Principal, Reader, Reason, Session, Sessions};
+
+use super::body::Body;
+use super::guard::{self, AllowedHosts, AllowedOrigins};
+use super::headers;
+use super::reject::reject;
+
+/// What the endpoint allows.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Hosts that are answered.
+    pub hosts: AllowedHosts,
+    /// Origins that are answered.
+    pub origins: AllowedOrigins,
+    /// The largest body that is read.
+    pub max_body_bytes: usize,
+    /// How long a body may take to arrive.
+    pub body_timeout: Duration,
+    /// How often a quiet stream gets a comment.
+    pub keep_alive: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            hosts: AllowedHosts::Loopback,
+            origins: AllowedOrigins::Loopback,
+            max_body_bytes: 4 << 20,
+            body_timeout: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The MCP endpoint of some sessions; a `tower` service. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Endpoint(pub(super) Arc<Inner>);
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) sessions: Sessions,
+    pub(super) rules: Rules,
+}
+
+/// The other end of the connection, as an extension of the request.
+#[derive(Clone, Copy, Debug)]
+pub struct Remote {
+    /// Its address.
+    pub address: SocketAddr,
+    /// `http` or `https`.
+    pub scheme: &'static str,
+}
+
+impl Endpoint {
+    /// An endpoint for these sessions.
+    pub fn new(sessions: Sessions, rules: Rules) -> Self {
+        Self(Arc::new(Inner { sessions, rules }))
+    }
+
+    /// The sessions it serves.
+    pub fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    /// Answers one request.
+    ///
+    /// # Cancel safety
+    /// A request that was admitted goes on when this future is dropped.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        let rules = &self.0.rules;
+        if let Err(error) = guard::check(&parts.headers, parts.uri.authority(), &rules.hosts, &rules.origins) {
+            return reject(&error, None);
+        }
+        match parts.method {
+            Method::POST => self.post(&parts, body).await,
+            Method::GET => self.get(&parts).await,
+            Method::DELETE => self.delete(&parts).await,
+            _ => reject(&Error::new(Reason::MethodNotAllowed, "Use POST, GET or DELETE"), None),
+        }
+    }
+
+    /// Finds the session that the headers name.
+    pub(super) async fn session(&self, parts: &http::request::Parts) -> Result<Arc<Session>, Error> {
+        match headers::session(&parts.headers) {
+            headers::Named::Session(id) => self.0.sessions.find(&id, &self.principal(parts)).await,
+            headers::Named::Unknown => {
+                Err(Error::new(Reason::SessionNotFound, "Session not found or expired"))
+            }
+            headers::Named::None => Err(Error::new(
+                Reason::SessionRequired,
+                "Missing Mcp-Session-Id header: start with initialize",
+            )),
+        }
+    }
+
+    /// Who sends the request. Credentials come with authentication; until then nobody has a name.
+    #[expect(clippy::unused_self, reason = "credentials will be checked by the endpoint's rules")]
+    pub(super) fn principal(&self, _parts: &http::request::Parts) -> Principal {
+        Principal::ANONYMOUS
+    }
+
+    pub(super) fn caller(&self, parts: &http::request::Parts) -> Caller {
+        let remote = parts.extensions.get::<Remote>();
+        let traceparent = parts.headers.get(headers::TRACEPARENT);
+        Caller {
+            transport: remote.map_or("http", |remote| remote.scheme),
+            remote: remote.map(|remote| remote.address),
+            principal: self.principal(parts),
+            traceparent: traceparent.and_then(|value| value.to_str().ok()).map(Box::from),
+        }
+    }
+
+    /// A response that streams events.
+    pub(super) fn stream(&self, reader: Reader) -> Response<Body> {
+        event_stream(Body::events(reader, self.0.rules.keep_alive))
+    }
+}
+
+pub(super) fn event_stream(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    // Proxies of the nginx family hold a stream back without this.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+/// Names the session in a response to its owner.
+pub(super) fn with_session(mut response: Response<Body>, session: &Session) -> Response<Body> {
+    if let Ok(id) = HeaderValue::from_str(&session.id().expose()) {
+        response.headers_mut().insert(headers::SESSION_ID, id);
+    }
+    response
+}
+
+impl<B> tower_service::Service<Request<B>> for Endpoint
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let endpoint = self.clone();
+        Box::pin(async move { Ok(endpoint.handle(request).await) })
+    }
+}

@@ -1,0 +1,38 @@
+//! GET: opens the standalone stream, or resumes any stream after the event that `Last-Event-ID` names.
+
+use http::Response;
+use http::request::Parts;
+use tenure_session::protocol::{self, Era, Shape};
+use tenure_session::{Error, Reason};
+
+use super::body::Body;
+use super::endpoint::{Endpoint, with_session};
+use super::headers::{self, Wanted};
+use super::reject::reject;
+
+impl Endpoint {
+    pub(super) async fn get(&self, parts: &Parts) -> Response<Body> {
+        match self.listen(parts).await {
+            Ok(response) => response,
+            Err(error) => reject(&error, None),
+        }
+    }
+
+    async fn listen(&self, parts: &Parts) -> Result<Response<Body>, Error> {
+        headers::check_accept(&parts.headers, Wanted::Events)?;
+        check(parts)?;
+        let session = self.session(parts).await?;
+        let last_event_id = parts.headers.get(headers::LAST_EVENT_ID).map(|value| value.as_bytes());
+        let reader = session.listen(last_event_id).await?;
+        Ok(with_session(self.stream(reader), &session))
+    }
+}
+
+/// GET and DELETE have no body, so the header alone says which era they are of.
+pub(super) fn check(parts: &Parts) -> Result<(), Error> {
+    let header = headers::protocol_version(&parts.headers);
+    match protocol::era(Shape::NoMessage, None, header) {
+        Ok(Era::Modern) => Err(Error::new(Reason::MethodNotAllowed, "This revision has no sessions; use POST")),
+        _ => protocol::check_header(header),
+    }
+}

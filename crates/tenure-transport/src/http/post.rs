@@ -1,0 +1,213 @@
+//! POST: a message, or in revision 2025-03-26 several, from the client.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use http_body_util::BodyExt;
+use tenure_session::message::{self, Malformed};
+use tenure_session::protocol::{self, Era, EraFault, Shape};
+use tenure_session::{Answer, Error, Incoming, Message, Method, Reason, Request, Session};
+
+use super::body::Body;
+use super::endpoint::{Endpoint, event_stream, with_session};
+use super::headers::{self, Wanted};
+use super::reject::{empty, json, malformed, malformed_element, reject};
+
+impl Endpoint {
+    pub(super) async fn post<B>(&self, parts: &Parts, body: B) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let checked = headers::check_content_type(&parts.headers)
+            .and_then(|()| headers::check_accept(&parts.headers, Wanted::JsonAndEvents));
+        if let Err(error) = checked {
+            return reject(&error, None);
+        }
+        let body = match self.read(parts, body).await {
+            Ok(body) => body,
+            Err(error) => return reject(&error, None),
+        };
+        match Incoming::parse(&body) {
+            Err(fault) => malformed(&fault),
+            Ok(Incoming::Batch(messages)) => match self.batch(parts, messages).await {
+                Ok(response) => response,
+                Err(error) => reject(&error, None),
+            },
+            Ok(Incoming::One(message)) => {
+                let id = match &message {
+                    Message::Request(request) => Some(request.id.clone()),
+                    Message::Notification(_) | Message::Response(_) => None,
+                };
+                match self.one(parts, message).await {
+                    Ok(response) => response,
+                    Err(error) => reject(&error, id.as_ref()),
+                }
+            }
+        }
+    }
+
+    async fn one(&self, parts: &Parts, message: Message) -> Result<Response<Body>, Error> {
+        let header = headers::protocol_version(&parts.headers);
+        match message {
+            Message::Request(request) => {
+                check_era(protocol::meta_version(request.params.as_ref()).as_deref(), header)?;
+                match (&request.method, headers::session(&parts.headers)) {
+                    (Method::Initialize, headers::Named::None) => self.initialize(parts, request).await,
+                    _ => self.request(parts, request, header).await,
+                }
+            }
+            Message::Notification(notification) => {
+                if let Ok(Era::Modern) = protocol::era(Shape::Notification, None, header) {
+                    return Err(protocol::unsupported(header.unwrap_or_default()));
+                }
+                let session = self.session_for(parts, header).await?;
+                session.touch();
+                session.notification(notification)?;
+                Ok(empty(StatusCode::ACCEPTED))
+            }
+            Message::Response(response) => {
+                self.session_for(parts, header).await?.response(response)?;
+                Ok(empty(StatusCode::ACCEPTED))
+            }
+        }
+    }
+
+    async fn initialize(&self, parts: &Parts, request: Request) -> Result<Response<Body>, Error> {
+        let created = self.0.sessions.create(request, &self.principal(parts)).await?;
+        let response = json(StatusCode::OK, created.answer);
+        Ok(match created.session {
+            Some(session) => with_session(response, &session),
+            None => response,
+        })
+    }
+
+    async fn request(&self, parts: &Parts, request: Request, header: Option<&str>) -> Result<Response<Body>, Error> {
+        let session = self.session_for(parts, header).await?;
+        let answer = session.request(request, self.caller(parts)).await?;
+        Ok(self.answer(answer, &session))
+    }
+
+    fn answer(&self, answer: Answer, session: &Session) -> Response<Body> {
+        match answer {
+            Answer::Json(body) => json(StatusCode::OK, body),
+            Answer::Stream(reader) => with_session(self.stream(reader), session),
+            // The client said it does not want an answer, so it gets a stream without one.
+            Answer::Withdrawn => event_stream(Body::comment(b": cancelled\n\n")),
+        }
+    }
+
+    async fn batch(
+        &self,
+        parts: &Parts,
+        messages: Vec<Result<Message, Malformed>>,
+    ) -> Result<Response<Body>, Error> {
+        let header = headers::protocol_version(&parts.headers);
+        let session = match self.session_for(parts, header).await {
+            Ok(session) => session,
+            Err(error) if error.reason() == Reason::SessionRequired => return Err(no_batch()),
+            Err(error) => return Err(error),
+        };
+        if !session.revision().has_batches() {
+            return Err(no_batch());
+        }
+        let mut good = Vec::with_capacity(messages.len());
+        let mut bad = Vec::new();
+        for message in messages {
+            match message {
+                Ok(Message::Request(request)) if request.method == Method::Initialize => {
+                    return Err(Error::new(Reason::InvalidRequest, "initialize must not be part of a batch"));
+                }
+                Ok(message) => good.push(message),
+                Err(fault) => bad.push(malformed_element(&fault)),
+            }
+        }
+        if let [(id, error), ..] = &bad[..] {
+            // A batch with a broken element is refused whole, so that nothing of it is done twice.
+            return Ok(json(StatusCode::BAD_REQUEST, message::write_error(id.as_ref(), error)));
+        }
+        Ok(match session.batch(good, &self.caller(parts))? {
+            Some(answer) => self.answer(answer, &session),
+            None => empty(StatusCode::ACCEPTED),
+        })
+    }
+
+    async fn session_for(&self, parts: &Parts, header: Option<&str>) -> Result<Arc<Session>, Error> {
+        protocol::check_header(header)?;
+        self.session(parts).await
+    }
+
+    /// Reads the body, bounded in size and time. A body that came in one piece is not copied.
+    async fn read<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Error>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let limit = self.0.rules.max_body_bytes;
+        let declared = parts.headers.get(http::header::CONTENT_LENGTH);
+        let declared = declared.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+        if declared.is_some_and(|length| length > limit) {
+            return Err(too_large(limit));
+        }
+        let read = async {
+            let mut body = pin!(body);
+            let mut first = Bytes::new();
+            let mut all = BytesMut::new();
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| {
+                    Error::new(Reason::InvalidRequest, "The body could not be read").caused_by(error.into())
+                })?;
+                let Ok(data) = frame.into_data() else { continue };
+                if first.len() + all.len() + data.len() > limit {
+                    return Err(too_large(limit));
+                }
+                if first.is_empty() && all.is_empty() {
+                    first = data;
+                } else {
+                    all.extend_from_slice(&std::mem::take(&mut first));
+                    all.extend_from_slice(&data);
+                }
+            }
+            Ok(if all.is_empty() { first } else { all.freeze() })
+        };
+        let mut read = pin!(read);
+        // Nearly every body is here already; only a late one needs a timer.
+        if let std::task::Poll::Ready(body) = futures_now(read.as_mut()).await {
+            return body;
+        }
+        match tokio::time::timeout(self.0.rules.body_timeout, read).await {
+            Ok(body) => body,
+            Err(_) => Err(Error::new(Reason::BodyTimeout, "The body did not arrive in time")),
+        }
+    }
+}
+
+/// Polls once, with the task's own waker.
+async fn futures_now<F: Future>(mut future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
+    std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx))).await
+}
+
+fn check_era(meta: Option<&str>, header: Option<&str>) -> Result<(), Error> {
+    match protocol::era(Shape::Request, meta, header) {
+        Ok(Era::Legacy) => Ok(()),
+        // The modern era is not served yet. A client that tries it falls back to initialize when the
+        // answer is a 400 that is none of the modern errors.
+        Ok(Era::Modern) | Err(EraFault::HeaderMismatch | EraFault::Unsupported) => {
+            Err(protocol::unsupported(meta.unwrap_or_default()))
+        }
+        Err(EraFault::MetaMissing | EraFault::ModernBatch) => {
+            Err(protocol::unsupported(header.unwrap_or_default()))
+        }
+    }
+}
+
+fn no_batch() -> Error {
+    Error::new(Reason::BatchNotAllowed, "Batches are only allowed in sessions of revision 2025-03-26")
+}
+
+fn too_large(limit: usize) -> Error {
+    Error::new(Reason::BodyTooLarge, format!("The body is larger than {limit} bytes")).with("limit", limit)
+}

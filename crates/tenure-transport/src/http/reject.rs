@@ -1,0 +1,137 @@
+//! The only place that turns an error into an HTTP status.
+//!
+//! The client gets a JSON-RPC error object with `data.reason`; the log gets the whole chain of causes,
+//! once, here.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use tenure_session::message::{self, Malformed};
+use tenure_session::{Error, Reason, RequestId, RpcError};
+
+use super::body::Body;
+
+const ALLOWED: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
+
+/// The response for an error, with the id of the request if it could be read.
+pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
+    let status = status(error.reason());
+    log(error, status);
+    let mut response = json(status, message::write_error(id, &error.to_rpc()));
+    match error.reason() {
+        Reason::MethodNotAllowed => {
+            response.headers_mut().insert(ALLOW, ALLOWED);
+        }
+        Reason::Draining
+        | Reason::TooManySessions
+        | Reason::TooManySessionsOfPrincipal
+        | Reason::TooManyRequests
+        | Reason::TooManyStreams => {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        _ => {}
+    }
+    response
+}
+
+/// The response for a body that is not JSON-RPC.
+pub(super) fn malformed(fault: &Malformed) -> Response<Body> {
+    match fault {
+        Malformed::Syntax(detail) => {
+            reject(&Error::new(Reason::ParseError, format!("The body is not valid JSON: {detail}")), None)
+        }
+        Malformed::Envelope(detail, id) => {
+            let error = Error::new(Reason::InvalidRequest, format!("The body is not a JSON-RPC message: {detail}"));
+            reject(&error, id.as_ref())
+        }
+    }
+}
+
+/// The error object for a broken element of a batch.
+pub(super) fn malformed_element(fault: &Malformed) -> (Option<RequestId>, RpcError) {
+    match fault {
+        Malformed::Syntax(detail) => (None, RpcError::of(Reason::ParseError, detail.clone())),
+        Malformed::Envelope(detail, id) => (id.clone(), RpcError::of(Reason::InvalidRequest, *detail)),
+    }
+}
+
+fn status(reason: Reason) -> StatusCode {
+    match reason {
+        Reason::ParseError
+        | Reason::InvalidRequest
+        | Reason::BatchNotAllowed
+        | Reason::UnsupportedVersion
+        | Reason::AlreadyInitialized
+        | Reason::InvalidParams
+        | Reason::SessionRequired
+        | Reason::UnknownEventId
+        | Reason::StreamForgotten => StatusCode::BAD_REQUEST,
+        Reason::SessionNotFound
+        | Reason::SessionExpired
+        | Reason::SessionDeleted
+        | Reason::SessionRevoked => StatusCode::NOT_FOUND,
+        Reason::TooManySessionsOfPrincipal | Reason::TooManyRequests | Reason::TooManyStreams => {
+            StatusCode::TOO_MANY_REQUESTS
+        }
+        Reason::TooManySessions | Reason::Draining | Reason::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Reason::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Reason::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+        Reason::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        Reason::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
+        Reason::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Reason::OriginNotAllowed | Reason::HostNotAllowed => StatusCode::FORBIDDEN,
+        // Errors about a request inside a working session are answers, not failures of HTTP. A 404
+        // here would make clients give up their session.
+        _ => StatusCode::OK,
+    }
+}
+
+fn log(error: &Error, status: StatusCode) {
+    let reason = error.reason().as_str();
+    if let Some(cause) = std::error::Error::source(error) {
+        let mut chain = cause.to_string();
+        let mut next = cause.source();
+        while let Some(cause) = next {
+            chain = format!("{chain}: {cause}");
+            next = cause.source();
+        }
+        tracing::warn!(reason, status = status.as_u16(), %error, cause = chain, "request refused");
+    } else {
+        tracing::debug!(reason, status = status.as_u16(), %error, "request refused");
+    }
+}
+
+pub(super) fn json(status: StatusCode, body: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::full(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+pub(super) fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::EMPTY);
+    *response.status_mut() = status;
+    // 204 has no body by definition and must not carry the header.
+    if status != StatusCode::NO_CONTENT {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_status_and_only_dead_sessions_are_404() {
+        let table: Vec<String> = Reason::ALL
+            .iter()
+            .map(|reason| format!("{} {} {}", status(*reason).as_u16(), reason.code(), reason.as_str()))
+            .collect();
+        expect_test::expect_file!["statuses.txt"].assert_eq(&(table.join("\n") + "\n"));
+        for reason in Reason::ALL {
+            let dead = reason.as_str().starts_with("session_") && *reason != Reason::SessionRequired;
+            assert_eq!(status(*reason) == StatusCode::NOT_FOUND, dead, "{reason:?}");
+        }
+    }
+}

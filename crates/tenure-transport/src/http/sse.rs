@@ -1,0 +1,83 @@
+//! Writes Server-Sent Events; pure functions from items to bytes.
+//!
+//! A message is one line of JSON, so `data:` needs no splitting; should a backend send a newline inside
+//! its JSON, it is split over several `data:` lines, as the format asks.
+
+use std::io::Write;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tenure_session::id::EventId;
+use tenure_session::runtime::Item;
+
+/// The first bytes of every stream: a comment, so that proxies pass the headers on at once.
+pub const OPENING: &[u8] = b": stream\n\n";
+
+/// Sent while there is nothing to say.
+pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+
+/// Writes one item.
+pub fn write(item: &Item, retry: Duration, out: &mut BytesMut) {
+    match item {
+        Item::Prime(id) => {
+            write_id(id, out);
+            write_retry(retry, out);
+            out.put_slice(b"data: \n\n");
+        }
+        Item::Event { id, body } => {
+            out.reserve(body.len() + 64);
+            if let Some(id) = id {
+                write_id(id, out);
+            }
+            out.put_slice(b"event: message\n");
+            write_data(body, out);
+        }
+        Item::Gap => out.put_slice(b": gap: events were missed here, they were no longer kept\n\n"),
+        Item::Close(retry) => {
+            write_retry(*retry, out);
+            out.put_slice(b"\n");
+        }
+    }
+}
+
+fn write_id(id: &EventId, out: &mut BytesMut) {
+    write!(out.writer(), "id: {id}\n").expect("writing to memory does not fail");
+}
+
+fn write_retry(retry: Duration, out: &mut BytesMut) {
+    write!(out.writer(), "retry: {}\n", retry.as_millis()).expect("writing to memory does not fail");
+}
+
+fn write_data(body: &Bytes, out: &mut BytesMut) {
+    for line in body.split(|byte| matches!(byte, b'\n' | b'\r')) {
+        out.put_slice(b"data: ");
+        out.put_slice(line);
+        out.put_u8(b'\n');
+    }
+    out.put_u8(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_session::id::{Position, SessionKey, StreamId};
+
+    fn written(item: &Item) -> String {
+        let mut out = BytesMut::new();
+        write(item, Duration::from_millis(1500), &mut out);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn items_on_the_wire() {
+        let key = SessionKey::from_bytes([1; 16]);
+        let id = EventId::new(&key, StreamId::new(2), Position(10));
+        assert_eq!(written(&Item::Prime(id)), "id: 2-a-01010101\nretry: 1500\ndata: \n\n");
+        let event = Item::Event { id: Some(id), body: Bytes::from_static(b"{}") };
+        assert_eq!(written(&event), "id: 2-a-01010101\nevent: message\ndata: {}\n\n");
+        let unlogged = Item::Event { id: None, body: Bytes::from_static(b"{\n}") };
+        assert_eq!(written(&unlogged), "event: message\ndata: {\ndata: }\n\n");
+        assert_eq!(written(&Item::Close(Duration::from_secs(5))), "retry: 5000\n\n");
+        assert!(written(&Item::Gap).starts_with(": gap"));
+    }
+}

@@ -1,0 +1,10 @@
+//! How MCP clients reach us.
+//!
+//! [`http::Endpoint`] speaks Streamable HTTP for the sessions it was given; it is a `tower` service, so
+//! it can be mounted in any hyper or axum server. [`serve`] is the server we ship: HTTP/1.1 and HTTP/2,
+//! optional TLS, bounded in every direction.
+
+pub mod http;
+pub mod serve;
+pub mod stall;
+pub mod tls;

@@ -1,0 +1,206 @@
+//! The server we ship: accepts connections, bounds them, and stops when told.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::http::Router;
+use crate::stall::Stall;
+
+pub use crate::http::Remote;
+
+/// What connections get to write their last bytes when everything else is done.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How connections are bounded.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// Connections at once; more wait in the kernel's queue.
+    pub max_connections: usize,
+    /// How long the headers of a request may take, and how long a connection may be idle between two.
+    pub header_timeout: Duration,
+    /// The most header bytes.
+    pub max_header_bytes: usize,
+    /// How long a TLS handshake may take.
+    pub handshake_timeout: Duration,
+    /// How long a client may read nothing while there is something for it.
+    pub stall_timeout: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            max_connections: 20_000,
+            header_timeout: Duration::from_secs(60),
+            max_header_bytes: 32 << 10,
+            handshake_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A server with its listener bound.
+#[expect(missing_debug_implementations, reason = "a TLS acceptor has no useful Debug")]
+pub struct Server {
+    listener: TcpListener,
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    bounds: Bounds,
+}
+
+impl Server {
+    /// Binds the address.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub async fn bind(
+        address: SocketAddr,
+        router: Router,
+        tls: Option<TlsAcceptor>,
+        bounds: Bounds,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        Ok(Self { listener, router, tls, bounds })
+    }
+
+    /// The address that was bound.
+    ///
+    /// # Errors
+    /// When the operating system does not know.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// `http` or `https`.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Serves until `stop`; then closes idle connections, lets busy ones finish until `drain` is done
+    /// and they had a moment to write their last bytes, and drops the rest.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops every connection.
+    pub async fn run(self, stop: CancellationToken, drain: impl Future<Output = ()>) {
+        let scheme = self.scheme();
+        let mut http = auto::Builder::new(TokioExecutor::new());
+        http.http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.bounds.header_timeout)
+            .max_buf_size(self.bounds.max_header_bytes.max(8192))
+            .pipeline_flush(true)
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(Some(Duration::from_secs(30)))
+            .keep_alive_timeout(Duration::from_secs(20))
+            .max_header_list_size(u32::try_from(self.bounds.max_header_bytes).unwrap_or(u32::MAX))
+            .max_concurrent_streams(256);
+        let open = std::sync::Arc::new(Semaphore::new(self.bounds.max_connections));
+        let connections = TaskTracker::new();
+        let graceful = GracefulShutdown::new();
+        let kill = CancellationToken::new();
+        let _kill_on_drop = kill.clone().drop_guard();
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&self.listener, &open) => accepted,
+                () = stop.cancelled() => break,
+            };
+            let (stream, address, permit) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of file descriptors, mostly: wait for some to come free.
+                    tracing::warn!(%error, "could not accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let watcher = graceful.watcher();
+            let (http, router, kill) = (http.clone(), self.router.clone(), kill.clone());
+            let (tls, bounds) = (self.tls.clone(), self.bounds.clone());
+            let remote = Remote { address, scheme };
+            connections.spawn(async move {
+                let _permit = permit;
+                let serve = async {
+                    match tls {
+                        None => converse(&http, router, Stall::new(stream, bounds.stall_timeout), remote, watcher).await,
+                        Some(tls) => match tokio::time::timeout(bounds.handshake_timeout, tls.accept(stream)).await {
+                            Ok(Ok(stream)) => {
+                                let stream = Stall::new(stream, bounds.stall_timeout);
+                                converse(&http, router, stream, remote, watcher).await;
+                            }
+                            Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
+                            Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
+                        },
+                    }
+                };
+                tokio::select! {
+                    () = serve => {}
+                    () = kill.cancelled() => {}
+                }
+            });
+        }
+        drop(self.listener);
+        connections.close();
+        let mut drain = std::pin::pin!(drain);
+        let mut finished = std::pin::pin!(async {
+            graceful.shutdown().await;
+            connections.wait().await;
+        });
+        tokio::select! {
+            () = &mut finished => drain.await,
+            () = &mut drain => {
+                if tokio::time::timeout(LAST_WORDS, &mut finished).await.is_err() {
+                    tracing::info!(connections = connections.len(), "closing connections that are still open");
+                    kill.cancel();
+                    connections.wait().await;
+                }
+            }
+        }
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    open: &std::sync::Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+    let permit = std::sync::Arc::clone(open).acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, address) = listener.accept().await?;
+    // Small messages back and forth: waiting to fill a packet only adds latency.
+    stream.set_nodelay(true)?;
+    let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
+    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    Ok((stream, address, permit))
+}
+
+async fn converse<S>(
+    http: &auto::Builder<TokioExecutor>,
+    router: Router,
+    stream: S,
+    remote: Remote,
+    watcher: hyper_util::server::graceful::Watcher,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        let router = router.clone();
+        request.extensions_mut().insert(remote);
+        async move { Ok::<_, Infallible>(router.handle(request).await) }
+    });
+    let connection = http.serve_connection(TokioIo::new(stream), service).into_owned();
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(remote = %remote.address, error = %error, "connection ended");
+    }
+}

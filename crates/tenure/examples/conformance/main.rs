@@ -1,0 +1,42 @@
+//! A server with everything that the official MCP conformance suite asks of one, on our stack.
+//!
+//! Run it with `cargo run --release --example conformance -- --listen 127.0.0.1:3103`; `./dev
+//! conformance` does, and runs the suite against it. `--backend rmcp` serves the same fixtures from an
+//! rmcp `ServerHandler` instead of a native one.
+
+#![expect(clippy::print_stdout, reason = "the first line on standard output is the endpoint")]
+
+mod catalog;
+mod native;
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use tenure::Node;
+use tenure::config::{Config, Sources};
+use tenure_backend::native::Native;
+use tenure_session::port::backend::Backend;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let mut listen = "127.0.0.1:0".to_owned();
+    let mut backend: Arc<dyn Backend> = Arc::new(Native::new(|_| native::Fixtures));
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let value = args.next().with_context(|| format!("{arg} needs a value"))?;
+        match (arg.as_str(), value.as_str()) {
+            ("--listen", _) => listen = value,
+            ("--backend", "native") => {}
+
+            _ => bail!("use --listen ADDRESS and --backend native|rmcp"),
+        }
+    }
+    let sources = Sources { flags: vec![("listen".to_owned(), listen)], ..Sources::default() };
+    let (config, _) = Config::load(&sources)?;
+    tenure::logs::start(&config.log)?;
+    let node = Node::with_backend(&config, backend).await?;
+    println!("{}", node.url());
+    tokio::signal::ctrl_c().await?;
+    node.stop().await;
+    Ok(())
+}

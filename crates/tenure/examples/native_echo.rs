@@ -1,0 +1,85 @@
+//! The cheapest server our stack can carry: an echo written against the port itself.
+//!
+//! The benchmarks use it: `public_echo` answers at once, `bench_emit` puts `count` log messages on its
+//! stream before it answers.
+
+#![expect(clippy::print_stdout, reason = "the first line on standard output is the endpoint")]
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use tenure::Node;
+use tenure::config::{Config, Sources};
+use tenure_backend::native::{Handler, Introduction, Native};
+use tenure_session::port::backend::{Call, Reply};
+use tenure_session::{Method, RawJson, Reason, RpcError};
+
+struct Echo;
+
+#[derive(Deserialize)]
+struct ToolCall<'a> {
+    name: &'a str,
+    #[serde(borrow)]
+    arguments: Arguments<'a>,
+}
+
+#[derive(Deserialize)]
+struct Arguments<'a> {
+    /// Kept as the JSON it was, so that it goes back without being unescaped and escaped again.
+    #[serde(borrow, default)]
+    text: Option<&'a serde_json::value::RawValue>,
+    #[serde(default)]
+    count: usize,
+}
+
+impl Handler for Echo {
+    fn introduction(&self) -> Introduction {
+        let capabilities = json!({ "tools": {}, "logging": {} });
+        Introduction { name: "native-echo", version: "1", capabilities, instructions: None }
+    }
+
+    async fn call(self: Arc<Self>, call: Call) -> Reply {
+        match (&call.request.method, &call.request.params) {
+            (Method::ToolsCall, Some(params)) => tool(&call, params).await,
+            (Method::ToolsList, _) => Ok(RawJson::of(&json!({ "tools": [{
+                "name": "public_echo",
+                "description": "Says back what you say.",
+                "inputSchema": { "type": "object", "properties": { "text": { "type": "string" } } },
+            }] }))),
+            (method, _) => Err(RpcError::of(Reason::MethodNotFound, format!("Method not found: {method}"))),
+        }
+    }
+}
+
+async fn tool(call: &Call, params: &RawJson) -> Reply {
+    let tool: ToolCall<'_> =
+        params.read().map_err(|error| RpcError::of(Reason::InvalidParams, error.to_string()))?;
+    match (tool.name, tool.arguments.text) {
+        ("public_echo", Some(text)) => {
+            Ok(RawJson::trusted(format!(r#"{{"content":[{{"type":"text","text":{}}}]}}"#, text.get())))
+        }
+        ("bench_emit", _) => {
+            let params = RawJson::of(&json!({ "level": "info", "data": "one of many events in the log" }));
+            for _ in 0..tool.arguments.count {
+                call.context.notify(&Method::LogMessage, Some(&params)).await.map_err(|error| error.to_rpc())?;
+            }
+            Ok(RawJson::trusted(r#"{"content":[{"type":"text","text":"done"}]}"#))
+        }
+        (name, _) => Err(RpcError::of(Reason::InvalidParams, format!("Unknown tool: {name}"))),
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let listen = std::env::args().skip_while(|arg| arg != "--listen").nth(1).unwrap_or("127.0.0.1:0".to_owned());
+    let flags = [("listen", listen.as_str()), ("streams.max_session_events", "20000"), ("log.level", "warn")];
+    let flags = flags.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+    let (config, _) = Config::load(&Sources { flags, ..Sources::default() })?;
+    tenure::logs::start(&config.log)?;
+    let node = Node::with_backend(&config, Arc::new(Native::new(|_| Echo))).await?;
+    println!("{}", node.url());
+    tokio::signal::ctrl_c().await?;
+    node.stop().await;
+    Ok(())
+}

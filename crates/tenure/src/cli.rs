@@ -1,0 +1,171 @@
+//! The command line: what people type, and what they read when it goes wrong.
+
+mod failure;
+mod serve;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+pub use failure::Failure;
+
+use crate::config::{Config, Sources};
+
+/// Keeps MCP sessions: durable, resumable and safe, in front of any MCP server.
+#[derive(Parser, Debug)]
+#[command(name = "tenure", version, propagate_version = true, max_term_width = 100, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Serve MCP over HTTP at /mcp.
+    #[command(after_help = "Examples:\n  \
+        tenure serve                                  the demo server on 127.0.0.1:8484\n  \
+        tenure serve --listen 127.0.0.1:9000          on another port\n  \
+        tenure serve --config tenure.toml             with a configuration file\n  \
+        tenure serve --tls-cert c.pem --tls-key k.pem over HTTPS")]
+    Serve(ServeArgs),
+    /// Check or show the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print shell completions.
+    #[command(after_help = "Example:\n  tenure completions bash > ~/.local/share/bash-completion/completions/tenure")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+enum ConfigCommand {
+    /// Say whether the configuration can be used, and what is wrong with it.
+    Check(ServeArgs),
+    /// Show the configuration in force and where each value comes from.
+    Show(ServeArgs),
+}
+
+#[derive(Args, Debug)]
+struct ServeArgs {
+    /// The address to listen on; port 0 takes a free one. [default: 127.0.0.1:8484]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Where sessions are kept. [default: memory:]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// A configuration file.
+    #[arg(long, value_name = "FILE", env = "TENURE_CONFIG")]
+    config: Option<PathBuf>,
+    /// A set of defaults: development, single_node, cluster, high_volume or long_running.
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// The certificate chain (PEM); turns TLS on.
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// The certificate's private key (PEM).
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
+    /// Host names to answer to, besides loopback; `*` for any. May be given several times.
+    #[arg(long, value_name = "HOST")]
+    allow_host: Vec<String>,
+    /// Origins to answer to, besides loopback; `*` for any. May be given several times.
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+    /// How logs look: auto, pretty or json. [default: auto]
+    #[arg(long, value_name = "FORMAT")]
+    log: Option<String>,
+    /// What is logged: error, warn, info, debug, trace, or a filter. [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Any setting by its name, such as `--set session.idle_ttl=1h`. May be given several times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ServeArgs {
+    fn sources(&self) -> Result<Sources, Failure> {
+        let file = match &self.config {
+            None => None,
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    Failure::new(format!("cannot read the configuration `{}`", path.display())).caused_by(error)
+                })?;
+                Some((path.clone(), text))
+            }
+        };
+        let list = |values: &[String]| (!values.is_empty()).then(|| values.join(","));
+        let named = [
+            ("profile", self.profile.clone()),
+            ("listen", self.listen.clone()),
+            ("store", self.store.clone()),
+            ("tls.cert", self.tls_cert.clone()),
+            ("tls.key", self.tls_key.clone()),
+            ("http.allowed_hosts", list(&self.allow_host)),
+            ("http.allowed_origins", list(&self.allow_origin)),
+            ("log.format", self.log.clone()),
+            ("log.level", self.log_level.clone()),
+        ];
+        let mut flags: Vec<(String, String)> =
+            named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+        for set in &self.set {
+            let Some((key, value)) = set.split_once('=') else {
+                return Err(Failure::new(format!("`--set {set}` has no value"))
+                    .hint("write it as `--set session.idle_ttl=1h`"));
+            };
+            flags.push((key.trim().to_owned(), value.trim().to_owned()));
+        }
+        let env = std::env::vars().filter(|(name, _)| name.starts_with("TENURE_") && name != "TENURE_CONFIG").collect();
+        Ok(Sources { file, env, flags })
+    }
+
+    fn config(&self) -> Result<Config, Failure> {
+        let (config, warnings) = Config::load(&self.sources()?)?;
+        for warning in warnings {
+            // Nobody is left to tell if standard error is gone.
+            let _ = writeln!(std::io::stderr(), "warning: {warning}");
+        }
+        Ok(config)
+    }
+}
+
+/// Runs the command.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nobody is left to tell if standard error is gone.
+            let _ = write!(std::io::stderr(), "{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Command::Serve(args) => serve::run(&args.config()?),
+        Command::Config(ConfigCommand::Check(args)) => {
+            args.config()?;
+            say("the configuration can be used\n")
+        }
+        Command::Config(ConfigCommand::Show(args)) => {
+            let shown = Config::show(&args.sources()?)?;
+            say(&shown)
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "tenure", &mut std::io::stdout());
+            Ok(())
+        }
+    }
+}
+
+fn say(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::new("cannot write to standard output").caused_by(error))
+}

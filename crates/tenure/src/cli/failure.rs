@@ -1,0 +1,93 @@
+//! An error for people: what failed, why, and what to do about it.
+
+use std::fmt;
+
+use crate::config::ConfigError;
+
+/// What a person reads when a command fails.
+#[derive(Debug)]
+pub struct Failure {
+    what: String,
+    causes: Vec<String>,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// Something failed. A lower-case fragment without a full stop.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), causes: Vec::new(), hint: None }
+    }
+
+    /// Adds the cause, with its own causes.
+    #[must_use]
+    pub fn caused_by(mut self, cause: impl std::error::Error) -> Self {
+        self.causes.push(tidy(&cause));
+        let mut next = cause.source();
+        while let Some(cause) = next {
+            self.causes.push(tidy(&cause));
+            next = cause.source();
+        }
+        self
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// The operating system's messages start with a capital and end with a number.
+fn tidy(error: &dyn std::error::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) if !letters.as_str().starts_with(char::is_uppercase) => {
+            first.to_lowercase().chain(letters).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "error: {}", self.what)?;
+        for cause in &self.causes {
+            writeln!(f, "  caused by: {cause}")?;
+        }
+        if let Some(hint) = &self.hint {
+            writeln!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self { what: error.to_string(), causes: Vec::new(), hint: error.hint().map(str::to_owned) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_why_and_what_to_do() {
+        let cause = std::io::Error::from(std::io::ErrorKind::AddrInUse);
+        let failure = Failure::new("cannot listen on `0.0.0.0:8080`")
+            .caused_by(cause)
+            .hint("stop the other process, or choose another address with `--listen`");
+        expect_test::expect![[r"
+            error: cannot listen on `0.0.0.0:8080`
+              caused by: address in use
+
+            hint: stop the other process, or choose another address with `--listen`
+        "]]
+        .assert_eq(&failure.to_string());
+    }
+}

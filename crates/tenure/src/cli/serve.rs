@@ -1,0 +1,67 @@
+//! `tenure serve`: runs until it is told to stop.
+
+use std::io::Write;
+
+use super::Failure;
+use crate::config::Config;
+use crate::node::Node;
+
+/// Serves until SIGINT or SIGTERM.
+pub(super) fn run(config: &Config) -> Result<(), Failure> {
+    crate::logs::start(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("cannot start the async runtime").caused_by(error))?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: &Config) -> Result<(), Failure> {
+    // Before the address is announced, so that a signal that comes right after is not missed.
+    let mut signals = Signals::listen()?;
+    let node = Node::start(config).await?;
+    tracing::info!(url = node.url(), store = config.store, "listening");
+    announce(&node.url())?;
+    let signal = signals.next().await;
+    tracing::info!(signal, "stopping");
+    tokio::select! {
+        () = node.stop() => tracing::info!("stopped"),
+        signal = signals.next() => tracing::warn!(signal, "stopped at once, as asked a second time"),
+    }
+    Ok(())
+}
+
+/// The first line on standard output is the endpoint, so that scripts can use a free port.
+fn announce(url: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    match writeln!(out, "{url}").and_then(|()| out.flush()) {
+        // Nobody reads it; that is their choice.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("cannot write to standard output").caused_by(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let failed = |error| Failure::new("cannot listen for signals").caused_by(error);
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
+            terminate: signal(SignalKind::terminate()).map_err(failed)?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Forms that choose: yes or no, one of some names, and what is logged.
+
+use tenure_session::limits::{OnGap, UnknownEventId};
+use tenure_session::phase::Gate;
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+
+use super::effective::LogFormat;
+use super::forms::{Form, Raw, Refusal, quoted};
+use super::lookup::similar;
+use super::profile::Profile;
+
+/// Whether requests wait for `notifications/initialized`.
+pub(super) struct Strict;
+
+impl Form for Strict {
+    type Of = Gate;
+    fn expected() -> String {
+        "true or false".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<Gate, Refusal> {
+        match raw {
+            Raw::Flag(true) => Ok(Gate::Strict),
+            Raw::Flag(false) => Ok(Gate::Lenient),
+            Raw::Untyped(text) if text == "true" => Ok(Gate::Strict),
+            Raw::Untyped(text) if text == "false" => Ok(Gate::Lenient),
+            _ => Err(Refusal::default()),
+        }
+    }
+    fn show(value: &Gate) -> Option<String> {
+        Some((*value == Gate::Strict).to_string())
+    }
+}
+
+/// A value with a name.
+pub(super) trait Choice: Copy + PartialEq + 'static {
+    /// Every value, with its name.
+    const ALL: &'static [(&'static str, Self)];
+}
+
+/// One of some names.
+pub(super) struct OneOf<T>(std::marker::PhantomData<T>);
+
+impl<T: Choice> Form for OneOf<T> {
+    type Of = T;
+    fn expected() -> String {
+        let names: Vec<_> = T::ALL.iter().map(|(name, _)| quoted(name)).collect();
+        format!("one of {}", names.join(", "))
+    }
+    fn read(raw: &Raw) -> Result<T, Refusal> {
+        let text = raw.text().ok_or_else(Refusal::default)?;
+        let found = T::ALL.iter().find(|(name, _)| *name == text);
+        found.map(|(_, value)| *value).ok_or_else(|| Refusal {
+            hint: similar(text, T::ALL.iter().map(|(name, _)| *name))
+                .map(|name| format!("did you mean {}?", quoted(name))),
+        })
+    }
+    fn show(value: &T) -> Option<String> {
+        T::ALL.iter().find(|(_, known)| known == value).map(|(name, _)| quoted(name))
+    }
+}
+
+impl Choice for Profile {
+    const ALL: &'static [(&'static str, Self)] = &{
+        let mut named = [("", Self::Development); Self::ALL.len()];
+        let mut index = 0;
+        while index < named.len() {
+            named[index] = (Self::ALL[index].as_str(), Self::ALL[index]);
+            index += 1;
+        }
+        named
+    };
+}
+
+impl Choice for LogFormat {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("auto", Self::Auto), ("pretty", Self::Pretty), ("json", Self::Json)];
+}
+
+impl Choice for UnknownEventId {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("fresh", Self::Fresh), ("error", Self::Error), ("replay_all", Self::ReplayAll)];
+}
+
+impl Choice for OnGap {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("report", Self::Report), ("warn", Self::Warn), ("error", Self::Error)];
+}
+
+/// A filter of log lines.
+pub(super) struct LogFilter;
+
+impl Form for LogFilter {
+    type Of = String;
+    fn expected() -> String {
+        "a log level such as \"info\", or a filter such as \"info,tenure_session=debug\"".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<String, Refusal> {
+        const LEVELS: &str = "the levels are off, error, warn, info, debug and trace";
+        let text = raw.text().filter(|text| !text.is_empty()).ok_or_else(Refusal::default)?;
+        // A word alone is read as a target to log in full, so that a mistyped level would log everything.
+        let word = text.split(',').map(str::trim).find(|part| {
+            part.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+                && part.parse::<LevelFilter>().is_err()
+        });
+        if let Some(word) = word.filter(|_| !text.contains('[')) {
+            return Err(Refusal::hint(format!("{LEVELS}; for a target write `{word}=info`")));
+        }
+        EnvFilter::builder().parse(text).map_err(|_| Refusal::hint(LEVELS))?;
+        Ok(text.to_owned())
+    }
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}

@@ -1,0 +1,112 @@
+//! What comes out: the configuration in force.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tenure_session::Limits;
+use tenure_transport::http::Rules;
+use tenure_transport::serve::Bounds;
+
+use super::checks;
+use super::error::{ConfigError, Warning};
+use super::layers::Layered;
+use super::profile::Profile;
+use super::show;
+use super::sources::Sources;
+
+/// The whole configuration of `tenure serve`.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// The URL of the store.
+    pub store: String,
+    /// The profile that was chosen, if any; its values are already in place.
+    pub profile: Option<Profile>,
+    /// What is logged and how it looks.
+    pub log: Log,
+    /// The files for TLS; without them, plain HTTP.
+    pub tls: Option<Tls>,
+    /// What the endpoint allows.
+    pub rules: Rules,
+    /// How connections are bounded.
+    pub bounds: Bounds,
+    /// How sessions are bounded.
+    pub limits: Limits,
+    /// How long requests in flight may take to finish once the process was told to stop.
+    pub shutdown_grace: Duration,
+}
+
+/// What is logged and how it looks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Log {
+    /// How a log line looks.
+    pub format: LogFormat,
+    /// A filter as `tracing` reads it: a level, or levels by target.
+    pub level: String,
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogFormat {
+    /// Pretty on a terminal, JSON otherwise.
+    #[default]
+    Auto,
+    /// For people.
+    Pretty,
+    /// For machines: one JSON object a line.
+    Json,
+}
+
+/// The files for TLS, both PEM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tls {
+    /// The certificate chain.
+    pub cert: PathBuf,
+    /// The private key of the first certificate.
+    pub key: PathBuf,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8484)),
+            store: "memory:".to_owned(),
+            profile: None,
+            log: Log::default(),
+            tls: None,
+            rules: Rules::default(),
+            bounds: Bounds::default(),
+            limits: Limits::default(),
+            shutdown_grace: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::Auto, level: "info".to_owned() }
+    }
+}
+
+impl Config {
+    /// Lays the sources over the defaults and checks that the result fits together.
+    ///
+    /// # Errors
+    /// With everything that is wrong at once: unknown and renamed keys, values that cannot be read,
+    /// values that contradict each other.
+    pub fn load(sources: &Sources) -> Result<(Self, Vec<Warning>), ConfigError> {
+        let layered = Layered::read(sources)?;
+        let warnings = checks::warnings(&layered);
+        Ok((layered.config(), warnings))
+    }
+
+    /// The configuration in force as TOML, with a comment per key that says where its value comes from.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn show(sources: &Sources) -> Result<String, ConfigError> {
+        Ok(show::show(&Layered::read(sources)?))
+    }
+}

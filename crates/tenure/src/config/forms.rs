@@ -1,0 +1,85 @@
+//! How a value is written: one form per kind of value, each reads and shows.
+//!
+//! In: a [`Raw`] value from a file, a variable or a flag. Out: the typed value, or a [`Refusal`], which
+//! becomes an error that says what was found and what is expected.
+
+/// A value as it was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Raw {
+    /// From a variable or a flag: the key decides what the text means.
+    Untyped(String),
+    /// A TOML string.
+    Text(String),
+    /// A TOML integer.
+    Number(i64),
+    /// A TOML boolean.
+    Flag(bool),
+    /// A TOML array of strings.
+    List(Vec<String>),
+    /// A TOML table.
+    Table,
+    /// Any other TOML value; no key takes one.
+    Other,
+}
+
+/// Why a value was not read, beyond that it is not what is expected.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Refusal {
+    pub(super) hint: Option<String>,
+}
+
+/// A way to write a value.
+pub(super) trait Form {
+    /// What it stands for.
+    type Of;
+    /// Completes the sentence "expected …".
+    fn expected() -> String;
+    /// Reads it.
+    fn read(raw: &Raw) -> Result<Self::Of, Refusal>;
+    /// Writes it as TOML; `None` if it is not set.
+    fn show(value: &Self::Of) -> Option<String>;
+}
+
+impl Raw {
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Untyped(text) | Self::Text(text) => Some(text),
+            Self::Number(_) | Self::Flag(_) | Self::List(_) | Self::Table | Self::Other => None,
+        }
+    }
+
+    pub(super) fn number(&self) -> Option<i64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Untyped(text) => text.parse().ok(),
+            Self::Text(_) | Self::Flag(_) | Self::List(_) | Self::Table | Self::Other => None,
+        }
+    }
+}
+
+impl Refusal {
+    pub(super) fn hint(text: impl Into<String>) -> Self {
+        Self { hint: Some(text.into()) }
+    }
+}
+
+/// Text as a TOML string.
+pub(super) fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// A value that need not be set.
+pub(super) struct Optional<F>(std::marker::PhantomData<F>);
+
+impl<F: Form> Form for Optional<F> {
+    type Of = Option<F::Of>;
+    fn expected() -> String {
+        F::expected()
+    }
+    fn read(raw: &Raw) -> Result<Option<F::Of>, Refusal> {
+        F::read(raw).map(Some)
+    }
+    fn show(value: &Option<F::Of>) -> Option<String> {
+        value.as_ref().and_then(F::show)
+    }
+}

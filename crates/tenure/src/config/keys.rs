@@ -1,0 +1,201 @@
+//! The table of keys: the one place that says what can be configured.
+//!
+//! A key is a dotted path, the form its value is written in, the field it sets, and a sentence for
+//! people. Defaults are not repeated here: they are those of the structs the fields belong to.
+
+use std::path::PathBuf;
+
+use tenure_session::limits::{OnGap, UnknownEventId};
+
+use super::choices::{LogFilter, OneOf, Strict};
+use super::effective::{Config, LogFormat};
+use super::forms::{Form, Optional, Raw, Refusal};
+use super::measures::{Count, Size, Span, SpanOrInfinity, SpanOrZero};
+use super::places::{Address, File, Hosts, Origins, StoreUrl};
+use super::profile::Profile;
+
+/// Something that can be configured.
+pub(super) struct Key {
+    /// Its name: `section.key`, or `key` alone.
+    pub(super) path: &'static str,
+    /// What it means, in whole sentences.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference prints it"))]
+    pub(super) doc: &'static str,
+    /// Completes the sentence "expected …".
+    pub(super) expected: fn() -> String,
+    /// Reads a value and puts it in place.
+    pub(super) set: fn(&mut Draft, &Raw) -> Result<(), Refusal>,
+    /// The value in place as TOML; `None` if there is none.
+    pub(super) show: fn(&Draft) -> Option<String>,
+}
+
+/// A configuration in the making: what belongs together may come from different layers.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) config: Config,
+    pub(super) tls_cert: Option<PathBuf>,
+    pub(super) tls_key: Option<PathBuf>,
+}
+
+impl Key {
+    /// The section and the name within it; the section is empty for the keys at the top.
+    pub(super) fn split(&self) -> (&'static str, &'static str) {
+        self.path.split_once('.').unwrap_or(("", self.path))
+    }
+
+    /// The flag that sets it on the command line, if it has its own; every key can be given to `--set`.
+    pub(super) fn flag(&self) -> Option<&'static str> {
+        FLAGS.iter().find(|(path, _)| *path == self.path).map(|(_, flag)| *flag)
+    }
+}
+
+/// The key with this path.
+pub(super) fn key(path: &str) -> Option<(usize, &'static Key)> {
+    KEYS.iter().enumerate().find(|(_, key)| key.path == path)
+}
+
+/// The environment variable for a path.
+pub(super) fn variable(path: &str) -> String {
+    format!("TENURE_{}", path.replace('.', "_").to_uppercase())
+}
+
+/// Keys with a flag of their own.
+const FLAGS: &[(&str, &str)] = &[
+    ("profile", "--profile"),
+    ("listen", "--listen"),
+    ("store", "--store"),
+    ("log.format", "--log"),
+    ("log.level", "--log-level"),
+    ("tls.cert", "--tls-cert"),
+    ("tls.key", "--tls-key"),
+    ("http.allowed_hosts", "--allow-host"),
+    ("http.allowed_origins", "--allow-origin"),
+];
+
+/// The sections in the order they are shown, with what each is about.
+pub(super) const SECTIONS: &[(&str, &str)] = &[
+    ("", "Where to listen and where to keep sessions."),
+    ("log", "What is logged. Logs go to standard error."),
+    ("tls", "HTTPS. Without these files the server speaks plain HTTP."),
+    ("http", "Who may connect, and how much a connection may cost."),
+    ("session", "How long sessions live and how many there may be."),
+    ("streams", "What is kept so that a client can resume, and how streams behave."),
+    ("timeouts", "How long others may take to answer."),
+    ("shutdown", "What happens when the process is told to stop."),
+];
+
+macro_rules! keys {
+    ($($(#[doc = $doc:literal])+ $path:literal: $form:ty => $($field:ident).+;)+) => {
+        /// Every key, section by section.
+        pub(super) const KEYS: &[Key] = &[$(Key {
+            path: $path,
+            doc: concat!($($doc),+),
+            expected: <$form as Form>::expected,
+            set: |draft, raw| {
+                draft.$($field).+ = <$form as Form>::read(raw)?;
+                Ok(())
+            },
+            show: |draft| <$form as Form>::show(&draft.$($field).+),
+        }),+];
+    };
+}
+
+keys! {
+    /// A set of defaults for a common way to run: `development`, `single_node`, `cluster`, `high_volume`
+    /// or `long_running`.
+    "profile": Optional<OneOf<Profile>> => config.profile;
+    /// The address and port to listen on. Port 0 takes a free one.
+    "listen": Address => config.listen;
+    /// Where sessions are kept, as a URL. `memory:` forgets them when the process ends.
+    "store": StoreUrl => config.store;
+
+    /// How a log line looks: `pretty` for people, `json` for machines, `auto` for pretty on a terminal
+    /// and JSON otherwise.
+    "log.format": OneOf<LogFormat> => config.log.format;
+    /// What is logged: `error`, `warn`, `info`, `debug` or `trace`, or a filter by target such as
+    /// `info,tenure_session=debug`.
+    "log.level": LogFilter => config.log.level;
+
+    /// The PEM file with the certificate chain. Needs `tls.key` too.
+    "tls.cert": Optional<File> => tls_cert;
+    /// The PEM file with the private key. Needs `tls.cert` too.
+    "tls.key": Optional<File> => tls_key;
+
+    /// Hosts that are answered besides loopback, with or without port. `*` alone answers every host,
+    /// which is safe only behind a proxy that checks.
+    "http.allowed_hosts": Hosts => config.rules.hosts;
+    /// Origins that are answered besides loopback, as browsers send them. `*` alone answers every origin.
+    "http.allowed_origins": Origins => config.rules.origins;
+    /// The largest request body.
+    "http.max_body": Size<1> => config.rules.max_body_bytes;
+    /// How long a request body may take to arrive.
+    "http.body_timeout": Span => config.rules.body_timeout;
+    /// How often a quiet stream gets a comment, so that proxies do not close it.
+    "http.keep_alive": Span => config.rules.keep_alive;
+    /// How long the headers of a request may take, and how long a connection may be idle between two
+    /// requests.
+    "http.header_timeout": Span => config.bounds.header_timeout;
+    /// The most header bytes of a request; at least 8KiB.
+    "http.max_header": Size<8192> => config.bounds.max_header_bytes;
+    /// Connections at once. More wait until one closes.
+    "http.max_connections": Count<1> => config.bounds.max_connections;
+    /// How long a client may read nothing while there is something for it.
+    "http.stall_timeout": Span => config.bounds.stall_timeout;
+    /// How long a TLS handshake may take.
+    "http.handshake_timeout": Span => config.bounds.handshake_timeout;
+
+    /// A session that nobody uses for this long expires. May be `infinity`.
+    "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;
+    /// A session expires at this age, used or not. May be `infinity`.
+    "session.max_lifetime": SpanOrInfinity => config.limits.max_lifetime;
+    /// How long the end of a session is remembered, so that an error can say how it ended.
+    "session.tombstone_ttl": SpanOrZero => config.limits.tombstone_ttl;
+    /// How many ends are remembered.
+    "session.max_tombstones": Count<0> => config.limits.max_tombstones;
+    /// Sessions in all.
+    "session.max_sessions": Count<1> => config.limits.max_sessions;
+    /// Sessions of one principal. Without authentication, all clients are one principal.
+    "session.max_per_principal": Count<1> => config.limits.max_sessions_per_principal;
+    /// Requests of one session in flight from the client, and as many the other way.
+    "session.max_pending": Count<1> => config.limits.max_pending;
+    /// Whether requests wait for `notifications/initialized`, as the specification asks. `false` is for
+    /// clients that forget it.
+    "session.require_initialized": Strict => config.limits.gate;
+
+    /// Streams of one session that are open or kept for resumption.
+    "streams.max_streams": Count<1> => config.limits.max_streams;
+    /// The largest message to a client.
+    "streams.max_event": Size<1> => config.limits.max_event_bytes;
+    /// Events kept of one session; the oldest are forgotten first.
+    "streams.max_session_events": Count<1> => config.limits.max_session_events;
+    /// Bytes of events kept of one session; the oldest are forgotten first.
+    "streams.max_session_bytes": Size<1> => config.limits.max_session_event_bytes;
+    /// How long an event can be replayed.
+    "streams.event_ttl": Span => config.limits.event_ttl;
+    /// Bytes of one session that may wait for the store. Beyond it the backend has to wait.
+    "streams.max_unstored": Size<1> => config.limits.max_unstored_bytes;
+    /// Events that a stream keeps at hand for its reader. A slower reader reads from the store.
+    "streams.max_tail": Count<1> => config.limits.max_tail_events;
+    /// How long a response may take before the POST is answered with a stream instead of JSON.
+    "streams.json_wait": SpanOrZero => config.limits.json_wait;
+    /// What a client is told to wait before it comes back to a stream that the server closed.
+    "streams.retry": SpanOrZero => config.limits.retry;
+    /// What to do with a `Last-Event-ID` that is not of this session: `fresh` opens the stream as if
+    /// there were none, `error` answers 400, `replay_all` replays what is kept of the standalone stream.
+    "streams.unknown_event_id": OneOf<UnknownEventId> => config.limits.unknown_event_id;
+    /// What to do when events that a client asks for are gone: `report` goes on from the oldest kept one
+    /// and says so in a comment, `warn` sends a `notifications/message` too, `error` answers 404.
+    "streams.on_gap": OneOf<OnGap> => config.limits.on_gap;
+
+    /// The longest a backend may take for `initialize`.
+    "timeouts.initialize": Span => config.limits.initialize_timeout;
+    /// The longest a backend may take for a request without reporting progress.
+    "timeouts.request": Span => config.limits.request_timeout;
+    /// The longest a request may take even if it reports progress.
+    "timeouts.max_request": Span => config.limits.max_request_time;
+    /// The longest a client may take to answer a request of the server.
+    "timeouts.client_answer": Span => config.limits.ask_timeout;
+
+    /// How long requests in flight may take to finish. What is left then is interrupted.
+    "shutdown.grace": SpanOrZero => config.shutdown_grace;
+}

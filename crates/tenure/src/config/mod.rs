@@ -1,0 +1,35 @@
+//! The configuration of `tenure serve`: one table of keys, five layers.
+//!
+//! A value comes from the built-in defaults, a profile, a file, the environment or a flag; the later
+//! wins. `keys` is the table that everything else follows: what may be written, what it is called in
+//! the environment, what errors say, what `tenure config show` prints and what `docs/configuration.md`
+//! explains. Nothing here opens a file or looks at the process: texts come in as [`Sources`].
+//!
+//! Read in this order: `effective` (what comes out), `keys` and `forms` (what may be written),
+//! `sources` (where it is written), `layers` (which one wins), `checks` (what must fit together).
+
+mod checks;
+mod choices;
+mod effective;
+mod error;
+mod forms;
+mod keys;
+mod layers;
+mod lookup;
+mod measures;
+mod places;
+mod profile;
+mod renamed;
+mod show;
+mod sources;
+mod units;
+
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+pub use effective::{Config, Log, LogFormat, Tls};
+pub use error::{ConfigError, Warning};
+pub use profile::Profile;
+pub use sources::Sources;

@@ -1,0 +1,185 @@
+//! Forms that name places: addresses, files, stores, hosts and origins.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tenure_transport::http::{AllowedHosts, AllowedOrigins};
+
+use super::forms::{Form, Raw, Refusal, quoted};
+
+/// A path to a file.
+pub(super) struct File;
+
+impl Form for File {
+    type Of = PathBuf;
+    fn expected() -> String {
+        "the path of a file such as \"/etc/tenure/cert.pem\"".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<PathBuf, Refusal> {
+        raw.text().filter(|text| !text.is_empty()).map(PathBuf::from).ok_or_else(Refusal::default)
+    }
+    fn show(value: &PathBuf) -> Option<String> {
+        Some(quoted(&value.display().to_string()))
+    }
+}
+
+/// An address with a port.
+pub(super) struct Address;
+
+impl Form for Address {
+    type Of = SocketAddr;
+    fn expected() -> String {
+        "an IP address with a port such as \"127.0.0.1:8484\"".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<SocketAddr, Refusal> {
+        if let Some(port) = raw.number() {
+            return Err(Refusal::hint(format!("for this port on loopback write \"127.0.0.1:{port}\"")));
+        }
+        let text = raw.text().ok_or_else(Refusal::default)?;
+        text.parse().map_err(|_| match text.rsplit_once(':') {
+            Some(("", port)) => Refusal::hint(format!("for every interface write \"0.0.0.0:{port}\"")),
+            Some(("localhost", port)) => Refusal::hint(format!("for loopback write \"127.0.0.1:{port}\"")),
+            _ => Refusal::default(),
+        })
+    }
+    fn show(value: &SocketAddr) -> Option<String> {
+        Some(quoted(&value.to_string()))
+    }
+}
+
+/// The URL of a store: an engine, a colon, and what the engine makes of the rest.
+pub(super) struct StoreUrl;
+
+impl Form for StoreUrl {
+    type Of = String;
+    fn expected() -> String {
+        "the URL of a store such as \"memory:\"".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<String, Refusal> {
+        let text = raw.text().ok_or_else(Refusal::default)?;
+        match text.split_once(':') {
+            Some((engine, _)) if !engine.is_empty() => Ok(text.to_owned()),
+            _ => Err(Refusal::hint("a store is named by its engine and a colon")),
+        }
+    }
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}
+
+/// The hosts that are answered. Nothing listed means loopback only.
+pub(super) struct Hosts;
+
+impl Form for Hosts {
+    type Of = AllowedHosts;
+    fn expected() -> String {
+        "a list of hosts such as [\"mcp.example.com\"], or [\"*\"] for any".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<AllowedHosts, Refusal> {
+        Ok(match names(raw, &host)? {
+            Names::None => AllowedHosts::Loopback,
+            Names::Any => AllowedHosts::Any,
+            Names::List(hosts) => AllowedHosts::List(hosts),
+        })
+    }
+    fn show(value: &AllowedHosts) -> Option<String> {
+        Some(match value {
+            AllowedHosts::Loopback => list(&[]),
+            AllowedHosts::Any => list(&["*".to_owned()]),
+            AllowedHosts::List(hosts) => list(hosts),
+        })
+    }
+}
+
+/// The origins that are answered. Nothing listed means loopback only.
+pub(super) struct Origins;
+
+impl Form for Origins {
+    type Of = AllowedOrigins;
+    fn expected() -> String {
+        "a list of origins such as [\"https://app.example.com\"], or [\"*\"] for any".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<AllowedOrigins, Refusal> {
+        Ok(match names(raw, &origin)? {
+            Names::None => AllowedOrigins::Loopback,
+            Names::Any => AllowedOrigins::Any,
+            Names::List(origins) => AllowedOrigins::List(origins),
+        })
+    }
+    fn show(value: &AllowedOrigins) -> Option<String> {
+        Some(match value {
+            AllowedOrigins::Loopback => list(&[]),
+            AllowedOrigins::Any => list(&["*".to_owned()]),
+            AllowedOrigins::List(origins) => list(origins),
+        })
+    }
+}
+
+enum Names {
+    None,
+    Any,
+    List(Vec<String>),
+}
+
+/// Reads a list; `check` refuses a name that could never match a header.
+fn names(raw: &Raw, check: &dyn Fn(&str) -> Result<(), Refusal>) -> Result<Names, Refusal> {
+    let names = match raw {
+        Raw::List(names) => names.clone(),
+        // No host and no origin has a quote in it, but a list copied from a file has.
+        Raw::Untyped(text) if text.contains('"') => {
+            return Err(Refusal::hint(
+                "outside a file, write the names with commas between them, without quotes",
+            ));
+        }
+        Raw::Untyped(text) => {
+            text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        }
+        Raw::Text(text) => return Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text)))),
+        Raw::Number(_) | Raw::Flag(_) | Raw::Table | Raw::Other => return Err(Refusal::default()),
+    };
+    match &names[..] {
+        [] => Ok(Names::None),
+        [name] if name == "*" => Ok(Names::Any),
+        _ if names.iter().any(|name| name == "*") => {
+            Err(Refusal::hint("`*` stands for all, so it stands alone"))
+        }
+        _ => {
+            names.iter().try_for_each(|name| check(name))?;
+            Ok(Names::List(names))
+        }
+    }
+}
+
+fn host(name: &str) -> Result<(), Refusal> {
+    let hint = |problem: &str| Err(Refusal::hint(format!("{} {problem}", quoted(name))));
+    match name {
+        _ if name.contains("://") => hint("is a URL; write its host only"),
+        _ if name.contains('*') => hint("is a pattern; write every host in full"),
+        _ if name.is_empty()
+            || name.contains(|letter: char| letter.is_whitespace() || "/,\"".contains(letter)) =>
+        {
+            hint("is not a host")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn origin(name: &str) -> Result<(), Refusal> {
+    let hint = |problem: &str| Err(Refusal::hint(format!("{} {problem}", quoted(name))));
+    match name.split_once("://") {
+        None => hint("has no scheme; write it as a browser does, such as \"https://app.example.com\""),
+        Some(_) if name.contains('*') => hint("is a pattern; write every origin in full"),
+        Some((_, host)) if host.contains('/') => hint("has a path; an origin ends after host and port"),
+        Some((scheme, host))
+            if scheme.is_empty() || host.is_empty() || name.contains(char::is_whitespace) =>
+        {
+            hint("is not an origin")
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn list(names: &[String]) -> String {
+    let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
+    format!("[{}]", names.join(", "))
+}

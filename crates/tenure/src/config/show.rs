@@ -1,0 +1,27 @@
+//! The configuration in force as TOML, with where each value comes from.
+
+use super::keys::{KEYS, SECTIONS};
+use super::layers::Layered;
+
+/// Writes every key; what is written loads to the same configuration.
+pub(super) fn show(layered: &Layered) -> String {
+    let mut text =
+        String::from("# The configuration in force. Each value is followed by where it comes from.\n");
+    for (section, _) in SECTIONS {
+        text.push('\n');
+        if !section.is_empty() {
+            text.push_str(&format!("[{section}]\n"));
+        }
+        for key in KEYS.iter().filter(|key| key.split().0 == *section) {
+            let (_, name) = key.split();
+            match (key.show)(&layered.draft) {
+                Some(value) => {
+                    let setting = format!("{name} = {value}");
+                    text.push_str(&format!("{setting:<40} # {}\n", layered.origin(key.path)));
+                }
+                None => text.push_str(&format!("# {name} is not set\n")),
+            }
+        }
+    }
+    text
+}

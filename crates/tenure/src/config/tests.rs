@@ -1,0 +1,296 @@
+//! What comes out, layer by layer; what people read when something is wrong is below.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use tenure_session::limits::{OnGap, UnknownEventId};
+use tenure_session::phase::Gate;
+use tenure_transport::http::{AllowedHosts, AllowedOrigins};
+
+use super::{Config, LogFormat, Profile, Sources, reference};
+
+mod names;
+mod values;
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn file(text: &str) -> Sources {
+    Sources { file: Some((PathBuf::from("tenure.toml"), text.to_owned())), ..Sources::default() }
+}
+
+fn env(variables: &[(&str, &str)]) -> Sources {
+    Sources { env: pairs(variables), ..Sources::default() }
+}
+
+fn flags(flags: &[(&str, &str)]) -> Sources {
+    Sources { flags: pairs(flags), ..Sources::default() }
+}
+
+fn load(sources: &Sources) -> Config {
+    Config::load(sources).expect("the configuration is fine").0
+}
+
+/// The error as the binary prints it.
+fn fails(sources: &Sources, expected: &Expect) {
+    let error = Config::load(sources).expect_err("the configuration is wrong");
+    let hint = error.hint().map(|hint| format!("\n\nhint: {hint}")).unwrap_or_default();
+    expected.assert_eq(&format!("error: {error}{hint}\n"));
+}
+
+fn warns(sources: &Sources, expected: &Expect) {
+    let (_, warnings) = Config::load(sources).expect("the configuration is fine");
+    expected.assert_eq(&warnings.iter().map(|warning| format!("warning: {warning}\n")).collect::<String>());
+}
+
+#[test]
+fn no_sources_show_the_defaults() {
+    expect![[r##"
+        # The configuration in force. Each value is followed by where it comes from.
+
+        # profile is not set
+        listen = "127.0.0.1:8484"                # default
+        store = "memory:"                        # default
+
+        [log]
+        format = "auto"                          # default
+        level = "info"                           # default
+
+        [tls]
+        # cert is not set
+        # key is not set
+
+        [http]
+        allowed_hosts = []                       # default
+        allowed_origins = []                     # default
+        max_body = "4MiB"                        # default
+        body_timeout = "30s"                     # default
+        keep_alive = "30s"                       # default
+        header_timeout = "1m"                    # default
+        max_header = "32KiB"                     # default
+        max_connections = 20000                  # default
+        stall_timeout = "1m"                     # default
+        handshake_timeout = "10s"                # default
+
+        [session]
+        idle_ttl = "30m"                         # default
+        max_lifetime = "1d"                      # default
+        tombstone_ttl = "1h"                     # default
+        max_tombstones = 100000                  # default
+        max_sessions = 200000                    # default
+        max_per_principal = 200000               # default
+        max_pending = 128                        # default
+        require_initialized = true               # default
+
+        [streams]
+        max_streams = 256                        # default
+        max_event = "16MiB"                      # default
+        max_session_events = 10000               # default
+        max_session_bytes = "64MiB"              # default
+        event_ttl = "1h"                         # default
+        max_unstored = "4MiB"                    # default
+        max_tail = 64                            # default
+        json_wait = "250ms"                      # default
+        retry = "1s"                             # default
+        unknown_event_id = "fresh"               # default
+        on_gap = "report"                        # default
+
+        [timeouts]
+        initialize = "1m"                        # default
+        request = "5m"                           # default
+        max_request = "1h"                       # default
+        client_answer = "10m"                    # default
+
+        [shutdown]
+        grace = "10s"                            # default
+    "##]]
+    .assert_eq(&Config::show(&Sources::default()).unwrap());
+}
+
+#[test]
+fn the_later_layer_wins_and_show_says_which() {
+    let sources = Sources {
+        file: Some((
+            PathBuf::from("/etc/tenure.toml"),
+            "profile = \"cluster\"\n[session]\nidle_ttl = \"10m\"\nmax_sessions = 7\nmax_pending = 3\n"
+                .to_owned(),
+        )),
+        env: pairs(&[
+            ("TENURE_SESSION_MAX_SESSIONS", "8"),
+            ("TENURE_SESSION_MAX_PENDING", "4"),
+            ("HOME", "/"),
+        ]),
+        flags: pairs(&[("session.max_pending", "5"), ("listen", "127.0.0.1:0")]),
+    };
+    let config = load(&sources);
+    assert_eq!(config.profile, Some(Profile::Cluster));
+    assert_eq!(config.limits.idle_ttl, Some(Duration::from_secs(600)));
+    assert_eq!((config.limits.max_sessions, config.limits.max_pending), (8, 5));
+    let shown = Config::show(&sources).unwrap();
+    let chosen: String =
+        shown.lines().filter(|line| !line.ends_with("default")).map(|line| line.to_owned() + "\n").collect();
+    expect![[r##"
+        # The configuration in force. Each value is followed by where it comes from.
+
+        profile = "cluster"                      # file /etc/tenure.toml:1
+        listen = "127.0.0.1:0"                   # flag --listen
+
+        [log]
+
+        [tls]
+        # cert is not set
+        # key is not set
+
+        [http]
+
+        [session]
+        idle_ttl = "10m"                         # file /etc/tenure.toml:3
+        max_sessions = 8                         # env TENURE_SESSION_MAX_SESSIONS
+        max_pending = 5                          # flag --set session.max_pending
+
+        [streams]
+
+        [timeouts]
+
+        [shutdown]
+    "##]]
+    .assert_eq(&chosen);
+}
+
+#[test]
+fn what_is_shown_loads_to_the_same() {
+    let text = "profile = \"long_running\"\n[tls]\ncert = 'C:\\a \"b\".pem'\nkey = \"k\"\n[http]\n\
+        allowed_hosts = [\"a.example.com\", \"[2001:db8::1]:8484\"]\nallowed_origins = [\"*\"]\n\
+        [session]\nmax_lifetime = \"infinity\"\nrequire_initialized = false\n";
+    let shown = Config::show(&file(text)).unwrap();
+    let again = Config::show(&file(&shown)).unwrap();
+    let values = |shown: &str| -> Vec<String> {
+        shown.lines().map(|line| line.split(" # ").next().unwrap_or_default().trim().to_owned()).collect()
+    };
+    assert_eq!(values(&shown), values(&again));
+}
+
+#[test]
+fn every_profile_sets_its_idle_ttl() {
+    let minutes =
+        [("development", 5), ("single_node", 30), ("cluster", 60), ("high_volume", 5), ("long_running", 480)];
+    for (name, minutes) in minutes {
+        for sources in [
+            file(&format!("profile = \"{name}\"")),
+            env(&[("TENURE_PROFILE", name)]),
+            flags(&[("profile", name)]),
+        ] {
+            let config = load(&sources);
+            assert_eq!(config.profile.map(Profile::as_str), Some(name));
+            assert_eq!(config.limits.idle_ttl, Some(Duration::from_secs(minutes * 60)), "{name}");
+        }
+    }
+    assert_eq!(minutes.len(), Profile::ALL.len());
+}
+
+#[test]
+fn a_profile_in_a_flag_lies_below_the_file() {
+    let sources =
+        Sources { flags: pairs(&[("profile", "long_running")]), ..file("session.idle_ttl = \"1m\"") };
+    assert_eq!(load(&sources).limits.idle_ttl, Some(Duration::from_secs(60)));
+}
+
+#[test]
+fn every_kind_of_value_is_read_from_a_file() {
+    let config = load(&file(
+        "listen = \"[::1]:9000\"\nlog.format = \"json\"\nlog.level = \"warn,tenure_session=debug\"\n\
+         http.allowed_hosts = [\"mcp.example.com\"]\nhttp.max_body = 65536\nhttp.max_header = \"16KiB\"\n\
+         session.idle_ttl = \"infinity\"\nsession.max_lifetime = \"infinity\"\nsession.require_initialized = false\n\
+         streams.on_gap = \"error\"\nstreams.unknown_event_id = \"replay_all\"\nshutdown.grace = \"0s\"\n\
+         tls.cert = \"c.pem\"\ntls.key = \"k.pem\"\n",
+    ));
+    assert_eq!(config.listen.to_string(), "[::1]:9000");
+    assert_eq!(
+        (config.log.format, config.log.level.as_str()),
+        (LogFormat::Json, "warn,tenure_session=debug")
+    );
+    assert!(matches!(config.rules.hosts, AllowedHosts::List(hosts) if hosts == ["mcp.example.com"]));
+    assert_eq!((config.rules.max_body_bytes, config.bounds.max_header_bytes), (65_536, 16 << 10));
+    assert_eq!((config.limits.idle_ttl, config.limits.max_lifetime), (None, None));
+    assert_eq!(config.limits.gate, Gate::Lenient);
+    assert_eq!(
+        (config.limits.on_gap, config.limits.unknown_event_id),
+        (OnGap::Error, UnknownEventId::ReplayAll)
+    );
+    assert_eq!(config.shutdown_grace, Duration::ZERO);
+    assert_eq!(config.tls.map(|tls| (tls.cert, tls.key)), Some(("c.pem".into(), "k.pem".into())));
+}
+
+#[test]
+fn every_kind_of_value_is_read_from_the_environment() {
+    let config = load(&env(&[
+        ("TENURE_LISTEN", "127.0.0.1:0"),
+        ("TENURE_HTTP_ALLOWED_HOSTS", "a.example.com, [2001:db8::1]:8484,"),
+        ("TENURE_HTTP_ALLOWED_ORIGINS", "*"),
+        ("TENURE_HTTP_MAX_BODY", "1024"),
+        ("TENURE_HTTP_MAX_CONNECTIONS", "10"),
+        ("TENURE_STREAMS_JSON_WAIT", " 1s "),
+        ("TENURE_SESSION_REQUIRE_INITIALIZED", "false"),
+        ("TENURE_LOG_FORMAT", "pretty"),
+        ("TENURE_STORE", ""),
+    ]));
+    assert!(
+        matches!(config.rules.hosts, AllowedHosts::List(hosts) if hosts == ["a.example.com", "[2001:db8::1]:8484"])
+    );
+    assert!(matches!(config.rules.origins, AllowedOrigins::Any));
+    assert_eq!((config.rules.max_body_bytes, config.bounds.max_connections), (1024, 10));
+    assert_eq!(config.limits.json_wait, Duration::from_secs(1));
+    assert_eq!(config.limits.gate, Gate::Lenient);
+    assert_eq!((config.log.format, config.store.as_str()), (LogFormat::Pretty, "memory:"));
+}
+
+#[test]
+fn variables_that_are_not_ours_are_left_alone() {
+    load(&env(&[
+        ("TENURE_CONFIG", "tenure.toml"),
+        ("TENURE_SERVICE_HOST", "10.0.0.1"),
+        ("TENURE_SERVICE_PORT", "8484"),
+        ("TENURE_SERVICE_PORT_HTTP", "8484"),
+        ("TENURE_PORT", "tcp://10.0.0.1:8484"),
+        ("TENURE_PORT_8484_TCP", "tcp://10.0.0.1:8484"),
+        ("TENURE_PORT_8484_TCP_ADDR", "10.0.0.1"),
+        ("TENURE_ADMIN_PORT", "tcp://10.0.0.1:8484"),
+        ("TENURED", "professor"),
+    ]));
+    fails(
+        &env(&[("TENURE_PORT", "9000")]),
+        &expect![[r#"
+        error: `TENURE_PORT` is called `TENURE_LISTEN` here
+
+        hint: `TENURE_LISTEN` takes an IP address with a port such as "127.0.0.1:8484"
+    "#]],
+    );
+}
+
+#[test]
+fn the_example_loads_as_it_is_and_with_everything_set() {
+    // The same text as `tenure.example.toml`, which `reference` holds to it.
+    let example = reference::example();
+    let defaults = Config::show(&Sources::default()).unwrap();
+    let values = |shown: &str| -> Vec<String> {
+        let set = shown.lines().filter(|line| line.contains(" = "));
+        set.map(|line| line.split(" # ").next().unwrap_or_default().trim().to_owned()).collect()
+    };
+    assert_eq!(values(&Config::show(&file(&example)).unwrap()), values(&defaults));
+
+    let set: String = example
+        .lines()
+        .map(|line| {
+            line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', '#'])).unwrap_or(line).to_owned()
+                + "\n"
+        })
+        .collect();
+    let shown = Config::show(&file(&set)).unwrap();
+    assert!(!shown.contains("# default") && !shown.contains("is not set"), "{shown}");
+    let mut without_examples = values(&shown);
+    without_examples
+        .retain(|line| !["profile = ", "cert = ", "key = "].iter().any(|key| line.starts_with(key)));
+    assert_eq!(without_examples, values(&defaults));
+}

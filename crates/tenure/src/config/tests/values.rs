@@ -1,0 +1,295 @@
+//! What people read when a value cannot be read.
+
+use expect_test::expect;
+
+use super::{env, fails, file, flags};
+
+#[test]
+fn durations_that_cannot_be_read() {
+    fails(
+        &file("session.idle_ttl = 1800\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `session.idle_ttl` is 1800, expected a duration such as "30m", or "infinity"
+
+        hint: say in which unit: "1800ms" or "1800s"
+    "#]],
+    );
+    fails(
+        &file("session.idle_ttl = \"5 minutes\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `session.idle_ttl` is "5 minutes", expected a duration such as "30m", or "infinity"
+
+        hint: the units are ms, s, m, h and d, the largest first
+    "#]],
+    );
+    fails(
+        &file("session.idle_ttl = \"0s\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `session.idle_ttl` is "0s", expected a duration such as "30m", or "infinity"
+
+        hint: for no limit write "infinity"
+    "#]],
+    );
+    fails(
+        &file("session.idle_ttl = true\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `session.idle_ttl` is true, expected a duration such as "30m", or "infinity"
+    "#]],
+    );
+    fails(
+        &file("http.keep_alive = \"infinity\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.keep_alive` is "infinity", expected a duration such as "30s" or "1h30m"
+
+        hint: the longest is "3650d"
+    "#]],
+    );
+    fails(
+        &file("http.keep_alive = \"0ms\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.keep_alive` is "0ms", expected a duration such as "30s" or "1h30m"
+
+        hint: it has to be longer than zero
+    "#]],
+    );
+    fails(
+        &file("http.keep_alive = \"4000d\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.keep_alive` is "4000d", expected a duration such as "30s" or "1h30m"
+
+        hint: the longest is "3650d"
+    "#]],
+    );
+    fails(
+        &env(&[("TENURE_TIMEOUTS_REQUEST", "30")]),
+        &expect![[r#"
+        error: `TENURE_TIMEOUTS_REQUEST` is "30", expected a duration such as "30s" or "1h30m"
+
+        hint: say in which unit: "30ms" or "30s"
+    "#]],
+    );
+}
+
+#[test]
+fn sizes_and_counts_that_cannot_be_read() {
+    fails(
+        &file("http.max_body = \"4MB\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.max_body` is "4MB", expected a size such as "4MiB" or 65536
+
+        hint: the units are B, KiB, MiB and GiB: write "4MiB"
+    "#]],
+    );
+    fails(
+        &file("http.max_body = \"big\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.max_body` is "big", expected a size such as "4MiB" or 65536
+
+        hint: the units are B, KiB, MiB and GiB
+    "#]],
+    );
+    fails(
+        &file("http.max_body = -1\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.max_body` is -1, expected a size such as "4MiB" or 65536
+    "#]],
+    );
+    fails(
+        &file("http.max_body = 1.5\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.max_body` is 1.5, expected a size such as "4MiB" or 65536
+    "#]],
+    );
+    fails(
+        &file("http.max_body = \"2048GiB\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.max_body` is "2048GiB", expected a size such as "4MiB" or 65536
+
+        hint: the most is "1024GiB"
+    "#]],
+    );
+    fails(
+        &file("http.max_header = 100\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.max_header` is 100, expected a size such as "4MiB" or 65536
+
+        hint: the least is "8KiB"
+    "#]],
+    );
+    fails(
+        &file("session.max_sessions = 0\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `session.max_sessions` is 0, expected a whole number from 1 to 100000000
+    "#]],
+    );
+    fails(
+        &file("session.max_sessions = \"many\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `session.max_sessions` is "many", expected a whole number from 1 to 100000000
+    "#]],
+    );
+    fails(
+        &flags(&[("session.max_sessions", "1e9")]),
+        &expect![[r#"
+        error: `--set session.max_sessions` is "1e9", expected a whole number from 1 to 100000000
+    "#]],
+    );
+}
+
+#[test]
+fn names_and_places_that_cannot_be_read() {
+    fails(
+        &file("profile = \"developement\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `profile` is "developement", expected one of "development", "single_node", "cluster", "high_volume", "long_running"
+
+        hint: did you mean "development"?
+    "#]],
+    );
+    fails(
+        &file("streams.on_gap = \"ignore\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `streams.on_gap` is "ignore", expected one of "report", "warn", "error"
+    "#]],
+    );
+    fails(
+        &file("listen = 8484\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `listen` is 8484, expected an IP address with a port such as "127.0.0.1:8484"
+
+        hint: for this port on loopback write "127.0.0.1:8484"
+    "#]],
+    );
+    fails(
+        &flags(&[("listen", "localhost:8484")]),
+        &expect![[r#"
+        error: `--listen` is "localhost:8484", expected an IP address with a port such as "127.0.0.1:8484"
+
+        hint: for loopback write "127.0.0.1:8484"
+    "#]],
+    );
+    fails(
+        &flags(&[("listen", ":8484")]),
+        &expect![[r#"
+        error: `--listen` is ":8484", expected an IP address with a port such as "127.0.0.1:8484"
+
+        hint: for every interface write "0.0.0.0:8484"
+    "#]],
+    );
+    fails(
+        &file("[listen]\nport = 1\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `listen` is a table, expected an IP address with a port such as "127.0.0.1:8484"
+    "#]],
+    );
+    fails(
+        &file("session = 5\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `session` is a section, not a key
+
+        hint: write `[session]` and its keys below
+    "#]],
+    );
+    fails(
+        &file("store = \"ets\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `store` is "ets", expected the URL of a store such as "memory:"
+
+        hint: a store is named by its engine and a colon
+    "#]],
+    );
+    fails(
+        &file("tls.cert = \"\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `tls.cert` is "", expected the path of a file such as "/etc/tenure/cert.pem"
+    "#]],
+    );
+    fails(
+        &env(&[("TENURE_SESSION_REQUIRE_INITIALIZED", "yes")]),
+        &expect![[r#"
+        error: `TENURE_SESSION_REQUIRE_INITIALIZED` is "yes", expected true or false
+    "#]],
+    );
+    fails(
+        &flags(&[("log.level", "verbose")]),
+        &expect![[r#"
+        error: `--log-level` is "verbose", expected a log level such as "info", or a filter such as "info,tenure_session=debug"
+
+        hint: the levels are off, error, warn, info, debug and trace; for a target write `verbose=info`
+    "#]],
+    );
+    fails(
+        &flags(&[("log.level", "info,tenure=loud")]),
+        &expect![[r#"
+        error: `--log-level` is "info,tenure=loud", expected a log level such as "info", or a filter such as "info,tenure_session=debug"
+
+        hint: the levels are off, error, warn, info, debug and trace
+    "#]],
+    );
+}
+
+#[test]
+fn lists_that_cannot_be_read() {
+    fails(
+        &file("http.allowed_hosts = \"mcp.example.com\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.allowed_hosts` is "mcp.example.com", expected a list of hosts such as ["mcp.example.com"], or ["*"] for any
+
+        hint: write it in brackets: ["mcp.example.com"]
+    "#]],
+    );
+    fails(
+        &file("http.allowed_hosts = [\"https://mcp.example.com\"]\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.allowed_hosts` is ["https://mcp.example.com"], expected a list of hosts such as ["mcp.example.com"], or ["*"] for any
+
+        hint: "https://mcp.example.com" is a URL; write its host only
+    "#]],
+    );
+    fails(
+        &file("http.allowed_hosts = [\"*.example.com\"]\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.allowed_hosts` is ["*.example.com"], expected a list of hosts such as ["mcp.example.com"], or ["*"] for any
+
+        hint: "*.example.com" is a pattern; write every host in full
+    "#]],
+    );
+    fails(
+        &file("http.allowed_hosts = [\n  \"*\",\n  \"mcp.example.com\",\n]\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.allowed_hosts` is [ "*", "mcp.example.com", ], expected a list of hosts such as ["mcp.example.com"], or ["*"] for any
+
+        hint: `*` stands for all, so it stands alone
+    "#]],
+    );
+    fails(
+        &file("http.allowed_hosts = [1]\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.allowed_hosts` is [1], expected a list of hosts such as ["mcp.example.com"], or ["*"] for any
+    "#]],
+    );
+    fails(
+        &env(&[("TENURE_HTTP_ALLOWED_HOSTS", "[\"mcp.example.com\"]")]),
+        &expect![[r#"
+        error: `TENURE_HTTP_ALLOWED_HOSTS` is "[\"mcp.example.com\"]", expected a list of hosts such as ["mcp.example.com"], or ["*"] for any
+
+        hint: outside a file, write the names with commas between them, without quotes
+    "#]],
+    );
+    fails(
+        &file("http.allowed_origins = [\"app.example.com\"]\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.allowed_origins` is ["app.example.com"], expected a list of origins such as ["https://app.example.com"], or ["*"] for any
+
+        hint: "app.example.com" has no scheme; write it as a browser does, such as "https://app.example.com"
+    "#]],
+    );
+    fails(
+        &file("http.allowed_origins = [\"https://app.example.com/\"]\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `http.allowed_origins` is ["https://app.example.com/"], expected a list of origins such as ["https://app.example.com"], or ["*"] for any
+
+        hint: "https://app.example.com/" has a path; an origin ends after host and port
+    "#]],
+    );
+}

@@ -1,0 +1,90 @@
+//! What the demo server offers: its tools, its prompt, its completions.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tenure_session::{Reason, RpcError};
+
+/// The tools, in a stable order.
+pub(super) fn tools() -> Value {
+    let none = || object(&json!({}), &[]);
+    let text = |name: &str, about: &str| object(&json!({ name: { "type": "string", "description": about } }), &[name]);
+    let pair = |first: &str, second: &str| {
+        object(&json!({ first: { "type": "string" }, second: { "type": "string" } }), &[first, second])
+    };
+    json!({ "tools": [
+        tool("public_echo", "Says back what you say.", &text("text", "What to say back"), true),
+        tool("session_counter_inc", "Adds one to this session's counter.", &none(), false),
+        tool("session_counter_get", "Tells this session's counter.", &none(), true),
+        tool("notebook_append", "Adds a note to this session's notebook.", &text("text", "The note"), false),
+        tool("notebook_read", "Reads this session's notebook.", &none(), true),
+        tool("notebook_clear", "Empties this session's notebook.", &none(), false),
+        tool("notebook_status", "Tells how many notes the notebook holds.", &none(), true),
+        tool("hashcheck_store", "Keeps the SHA-256 of a text under a name.", &pair("name", "text"), false),
+        tool("hashcheck_verify", "Checks a text against the hash kept under a name.", &pair("name", "text"), true),
+        tool("hashcheck_list", "Lists the names of kept hashes.", &none(), true),
+        tool("hashcheck_delete", "Forgets the hash under a name.", &text("name", "The name"), false),
+        tool(
+            "long_task",
+            "Works for some seconds and reports progress each second.",
+            &object(&json!({ "seconds": { "type": "integer", "minimum": 1, "maximum": 3600 } }), &["seconds"]),
+            true,
+        ),
+        tool("ask_name", "Asks you for your name through an elicitation, and greets you.", &none(), true),
+    ] })
+}
+
+fn tool(name: &str, description: &str, schema: &Value, read_only: bool) -> Value {
+    json!({
+        "name": name,
+        "description": description,
+        "inputSchema": schema,
+        "annotations": { "readOnlyHint": read_only },
+    })
+}
+
+fn object(properties: &Value, required: &[&str]) -> Value {
+    json!({ "type": "object", "properties": properties, "required": required })
+}
+
+/// The prompts.
+pub(super) fn prompts() -> Value {
+    json!({ "prompts": [{
+        "name": "summarize_notebook",
+        "description": "Asks for a summary of the notebook.",
+        "arguments": [{ "name": "style", "description": "How to write it", "required": false }],
+    }] })
+}
+
+#[derive(Deserialize)]
+pub(super) struct PromptCall {
+    name: String,
+    #[serde(default)]
+    arguments: serde_json::Map<String, Value>,
+}
+
+/// One prompt, filled in.
+pub(super) fn prompt(call: PromptCall) -> Result<Value, RpcError> {
+    if call.name != "summarize_notebook" {
+        return Err(RpcError::of(Reason::InvalidParams, format!("Unknown prompt: {}", call.name)));
+    }
+    let style = call.arguments.get("style").and_then(Value::as_str).unwrap_or("short");
+    let text = format!("Read the notebook with notebook_read and write a {style} summary of it.");
+    Ok(json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": text } }] }))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Completion {
+    argument: Argument,
+}
+
+#[derive(Deserialize)]
+struct Argument {
+    value: String,
+}
+
+/// Completes the prompt's style.
+pub(super) fn complete(completion: &Completion) -> Value {
+    let styles = ["short", "detailed", "formal", "friendly"];
+    let values: Vec<_> = styles.into_iter().filter(|style| style.starts_with(&completion.argument.value)).collect();
+    json!({ "completion": { "total": values.len(), "values": values, "hasMore": false } })
+}

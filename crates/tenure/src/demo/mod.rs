@@ -1,0 +1,94 @@
+//! The demo server: an echo, a counter, a notebook, a hash store, a long task, resources that change, a
+//! prompt and completion. What it keeps belongs to the session and is gone with it.
+
+mod catalog;
+mod resources;
+mod tools;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tenure_backend::native::{Handler, Introduction, Native};
+use tenure_session::port::backend::{Backend, Call, Open, Reply};
+use tenure_session::runtime::Outlet;
+use tenure_session::{Method, RawJson, Reason, RpcError};
+
+use self::tools::Desk;
+
+/// The demo server, all sessions of it.
+pub fn backend() -> impl Backend {
+    let visitors = Arc::new(AtomicU64::new(0));
+    Native::new(move |open: &Open| {
+        visitors.fetch_add(1, Ordering::Relaxed);
+        open.fanout.resource_updated(resources::VISITORS);
+        Demo { desk: Desk::default(), outlet: open.outlet.clone(), visitors: Arc::clone(&visitors) }
+    })
+}
+
+/// The demo server of one session.
+#[derive(Debug)]
+struct Demo {
+    desk: Desk,
+    outlet: Outlet,
+    visitors: Arc<AtomicU64>,
+}
+
+impl Demo {
+    async fn answer(&self, call: &Call) -> Result<Value, RpcError> {
+        let params = &call.request.params;
+        match &call.request.method {
+            Method::ToolsList => Ok(catalog::tools()),
+            Method::ToolsCall => self.desk.call(&self.outlet, &call.context, read(params.as_ref())?).await,
+            Method::ResourcesList => Ok(resources::list()),
+            Method::ResourcesTemplatesList => Ok(resources::templates()),
+            Method::ResourcesRead => {
+                let visitors = self.visitors.load(Ordering::Relaxed);
+                resources::read(&self.desk, visitors, &read::<Uri>(params.as_ref())?.uri)
+            }
+            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
+                resources::check(&read::<Uri>(params.as_ref())?.uri).map(|()| json!({}))
+            }
+            Method::PromptsList => Ok(catalog::prompts()),
+            Method::PromptsGet => catalog::prompt(read(params.as_ref())?),
+            Method::CompletionComplete => Ok(catalog::complete(&read(params.as_ref())?)),
+            Method::LoggingSetLevel => match tenure_session::rules::log_level(params.as_ref()) {
+                Some(_) => Ok(json!({})),
+                None => Err(RpcError::of(Reason::InvalidParams, "no such log level")),
+            },
+            method => Err(RpcError::of(Reason::MethodNotFound, format!("Method not found: {method}"))),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Uri {
+    uri: String,
+}
+
+fn read<'a, T: Deserialize<'a>>(params: Option<&'a RawJson>) -> Result<T, RpcError> {
+    let params = params.ok_or_else(|| RpcError::of(Reason::InvalidParams, "params are missing"))?;
+    params.read().map_err(|error| RpcError::of(Reason::InvalidParams, format!("params: {error}")))
+}
+
+impl Handler for Demo {
+    fn introduction(&self) -> Introduction {
+        Introduction {
+            name: "tenure-demo",
+            version: env!("CARGO_PKG_VERSION"),
+            capabilities: json!({
+                "tools": { "listChanged": false },
+                "resources": { "subscribe": true, "listChanged": false },
+                "prompts": { "listChanged": false },
+                "completions": {},
+                "logging": {},
+            }),
+            instructions: Some("A demo: everything you store here belongs to this session."),
+        }
+    }
+
+    async fn call(self: Arc<Self>, call: Call) -> Reply {
+        self.answer(&call).await.map(|result| RawJson::of(&result))
+    }
+}

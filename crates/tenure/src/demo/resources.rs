@@ -1,0 +1,52 @@
+//! The demo server's resources: a fixed text, the session's own notebook, and a number that all sessions share.
+
+use serde_json::{Value, json};
+use tenure_session::RpcError;
+
+use super::tools::Desk;
+
+/// The session's notebook.
+pub(super) const NOTEBOOK: &str = "demo://notebook";
+/// How many sessions there have been; the same for everybody.
+pub(super) const VISITORS: &str = "demo://visitors";
+const ABOUT: &str = "demo://about";
+
+pub(super) fn list() -> Value {
+    json!({ "resources": [
+        { "uri": ABOUT, "name": "about", "description": "What this server is.", "mimeType": "text/plain" },
+        { "uri": NOTEBOOK, "name": "notebook", "description": "This session's notebook; changes with every note.", "mimeType": "text/plain" },
+        { "uri": VISITORS, "name": "visitors", "description": "How many sessions there have been; changes with each.", "mimeType": "text/plain" },
+    ] })
+}
+
+pub(super) fn templates() -> Value {
+    json!({ "resourceTemplates": [
+        { "uriTemplate": "demo://notebook/{number}", "name": "note", "description": "One note, by its number from 1.", "mimeType": "text/plain" },
+    ] })
+}
+
+pub(super) fn read(desk: &Desk, visitors: u64, uri: &str) -> Result<Value, RpcError> {
+    let text = match uri {
+        ABOUT => "The Tenure demo server: everything you store here belongs to your session.".to_owned(),
+        NOTEBOOK => desk.notes().join("\n"),
+        VISITORS => visitors.to_string(),
+        other => {
+            let number = other.strip_prefix("demo://notebook/").and_then(|number| number.parse::<usize>().ok());
+            let note = number.and_then(|number| desk.notes().into_iter().nth(number.checked_sub(1)?));
+            note.ok_or_else(|| not_found(uri))?
+        }
+    };
+    Ok(json!({ "contents": [{ "uri": uri, "mimeType": "text/plain", "text": text }] }))
+}
+
+/// Only what changes can be subscribed to, but asking for the other resource does no harm.
+pub(super) fn check(uri: &str) -> Result<(), RpcError> {
+    match uri {
+        ABOUT | NOTEBOOK | VISITORS => Ok(()),
+        _ => Err(not_found(uri)),
+    }
+}
+
+fn not_found(uri: &str) -> RpcError {
+    RpcError::with_data(-32002, "Resource not found", &json!({ "uri": uri }))
+}

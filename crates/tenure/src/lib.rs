@@ -1,0 +1,12 @@
+//! Tenure keeps MCP sessions: the parts of the binary, for tests and embedders.
+//!
+//! [`Node::start`] is a whole server in this process; `main` is that plus a command line.
+
+pub mod cli;
+pub mod config;
+pub mod demo;
+pub mod logs;
+mod node;
+mod wire;
+
+pub use node::Node;
