@@ -13,9 +13,9 @@ mod traffic;
 
 use std::sync::Arc;
 
+use ::rmcp::ServerHandler;
 use ::rmcp::model::{ClientNotification, InitializeRequestParams, JsonRpcMessage, NumberOrString};
 use ::rmcp::service::{Peer, RequestContext, RoleServer, RunningService, Service, serve_directly};
-use ::rmcp::ServerHandler;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
 use tenure_session::{Notification, RawJson, Reason, RpcError};

@@ -308,7 +308,9 @@ mod tests {
         assert_eq!(text.len(), 32);
         assert_eq!(SessionId::parse(text.as_bytes()), Some(id));
         assert!(!format!("{id:?}").contains(&text[..6]));
-        for bad in ["", "abc", &text[..31], &text.to_uppercase().replace(char::is_numeric, "A"), &format!("{text}0")] {
+        for bad in
+            ["", "abc", &text[..31], &text.to_uppercase().replace(char::is_numeric, "A"), &format!("{text}0")]
+        {
             assert_eq!(SessionId::parse(bad.as_bytes()), None, "{bad}");
         }
     }

@@ -39,6 +39,12 @@ impl RawJson {
         Self(serde_json::to_vec(value).expect("the value has a JSON form").into())
     }
 
+    /// The same value in a buffer of its own, for whoever keeps it longer than the message it came in.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self(Bytes::copy_from_slice(&self.0))
+    }
+
     /// The JSON text.
     pub fn bytes(&self) -> &Bytes {
         &self.0

@@ -93,7 +93,10 @@ mod tests {
         // One row per phase, one column per step, in the order above; strict gate.
         let table = [
             (PreInitialization, [Some(Initializing), None, None, None, None, Some(Closed)]),
-            (Initializing, [None, Some(Initializing), Some(Error), Some(Initialized), Some(Error), Some(Closed)]),
+            (
+                Initializing,
+                [None, Some(Initializing), Some(Error), Some(Initialized), Some(Error), Some(Closed)],
+            ),
             (Initialized, [None, None, None, Some(Initialized), Some(Error), Some(Closed)]),
             (Error, [None, None, None, None, None, Some(Closed)]),
             (Closed, [None, None, None, None, None, Some(Closed)]),

@@ -26,7 +26,9 @@ pub enum Admission {
 pub fn admit_request(phase: Phase, request: &Request) -> Result<Admission, Error> {
     match (&request.method, phase) {
         (_, Phase::Closed) => Err(Error::new(Reason::SessionDeleted, "Session has ended")),
-        (_, Phase::Error) => Err(Error::new(Reason::BackendUnavailable, "Session is broken; start a new one")),
+        (_, Phase::Error) => {
+            Err(Error::new(Reason::BackendUnavailable, "Session is broken; start a new one"))
+        }
         (Method::Initialize, _) => Err(Error::new(
             Reason::AlreadyInitialized,
             "Session is already initialized; send initialize without a session id to start another",
@@ -63,7 +65,9 @@ pub fn hear(phase: Phase, notification: &Notification) -> Heard {
             None => Heard::Ignore("a cancellation without a request id"),
         },
         (_, Phase::Initialized) => Heard::Forward,
-        (_, Phase::PreInitialization | Phase::Initializing) => Heard::Ignore("the session is not initialized"),
+        (_, Phase::PreInitialization | Phase::Initializing) => {
+            Heard::Ignore("the session is not initialized")
+        }
     }
 }
 
@@ -193,7 +197,7 @@ mod tests {
         };
         assert_eq!(hear_text(Phase::Initializing, "notifications/initialized", None), Heard::Initialized);
         let cancel = hear_text(Phase::Initialized, "notifications/cancelled", Some(r#"{"requestId":"a"}"#));
-        assert!(matches!(cancel, Heard::Cancel(id) if id.raw() == &r#""a""#));
+        assert!(matches!(cancel, Heard::Cancel(id) if id.raw() == r#""a""#));
         for bad in [None, Some("{}"), Some(r#"{"requestId":null}"#)] {
             let heard = hear_text(Phase::Initialized, "notifications/cancelled", bad);
             assert!(matches!(heard, Heard::Ignore(_)), "{bad:?}");

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Durability, Epoch, Event, Expected, Keep, Kept, NewEvent, Place, Record, RecordKey, Space, Store,
-    StoreError, Stored, Stretch, Version,
+    Capabilities, Durability, Epoch, Event, Expected, Keep, Kept, NewEvent, Place, Record, RecordKey, Space,
+    Store, StoreError, Stored, Stretch, Version,
 };
 
 const SHARDS: usize = 32;
@@ -135,7 +135,12 @@ impl Memory {
         found
     }
 
-    fn claim_now(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Result<Epoch, StoreError> {
+    fn claim_now(
+        &self,
+        session: SessionKey,
+        node: NodeId,
+        expected: Option<Epoch>,
+    ) -> Result<Epoch, StoreError> {
         let mut shard = self.shard(&session).lock();
         let current = shard.owners.get(&session).map(|(_, epoch)| *epoch);
         if current != expected {
@@ -146,9 +151,15 @@ impl Memory {
         Ok(epoch)
     }
 
-    fn append_now(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Result<Vec<Position>, StoreError> {
+    fn append_now(
+        &self,
+        session: SessionKey,
+        epoch: Epoch,
+        batch: Vec<NewEvent>,
+    ) -> Result<Vec<Position>, StoreError> {
         let mut shard = self.shard(&session).lock();
-        let owned = shard.owners.get(&session).is_some_and(|(owner, current)| owner.is_some() && *current == epoch);
+        let owned =
+            shard.owners.get(&session).is_some_and(|(owner, current)| owner.is_some() && *current == epoch);
         if !owned {
             return Err(StoreError::Fenced);
         }
@@ -210,7 +221,13 @@ impl Default for Memory {
 }
 
 impl Store for Memory {
-    fn put(&self, key: RecordKey, value: Bytes, expected: Expected, deadline: Option<Time>) -> Stored<Version> {
+    fn put(
+        &self,
+        key: RecordKey,
+        value: Bytes,
+        expected: Expected,
+        deadline: Option<Time>,
+    ) -> Stored<Version> {
         Box::pin(ready(self.put_now(key, value, expected, deadline)))
     }
 
@@ -234,7 +251,12 @@ impl Store for Memory {
         Box::pin(ready(Ok(keys.into_iter().filter_map(version).collect())))
     }
 
-    fn list(&self, space: Space, after: Option<SessionKey>, limit: usize) -> Stored<Vec<(SessionKey, Record)>> {
+    fn list(
+        &self,
+        space: Space,
+        after: Option<SessionKey>,
+        limit: usize,
+    ) -> Stored<Vec<(SessionKey, Record)>> {
         Box::pin(ready(Ok(self.list_now(space, after, limit))))
     }
 

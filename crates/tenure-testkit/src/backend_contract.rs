@@ -78,7 +78,10 @@ async fn a_cancelled_call_stops(sessions: Sessions) {
     let params = Some(RawJson::trusted(r#"{"requestId":1}"#));
     session.notification(Notification { method: Method::Cancelled, params }).expect("heard");
     let answer = hanging.await.expect("no panic");
-    assert!(matches!(answer, tenure_session::Answer::Withdrawn | tenure_session::Answer::Stream(_)), "{answer:?}");
+    assert!(
+        matches!(answer, tenure_session::Answer::Withdrawn | tenure_session::Answer::Stream(_)),
+        "{answer:?}"
+    );
     // Only a call that has really stopped lets the runtime shut down without interrupting anything.
     assert_eq!(sessions.shut_down(Duration::from_secs(5)).await, 0);
 }

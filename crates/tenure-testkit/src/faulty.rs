@@ -68,7 +68,13 @@ impl Faulty {
 }
 
 impl Store for Faulty {
-    fn put(&self, key: RecordKey, value: Bytes, expected: Expected, deadline: Option<Time>) -> Stored<Version> {
+    fn put(
+        &self,
+        key: RecordKey,
+        value: Bytes,
+        expected: Expected,
+        deadline: Option<Time>,
+    ) -> Stored<Version> {
         self.run(|store| store.put(key, value, expected, deadline))
     }
 
@@ -84,7 +90,12 @@ impl Store for Faulty {
         self.run(|store| store.expired(now, limit))
     }
 
-    fn list(&self, space: Space, after: Option<SessionKey>, limit: usize) -> Stored<Vec<(SessionKey, Record)>> {
+    fn list(
+        &self,
+        space: Space,
+        after: Option<SessionKey>,
+        limit: usize,
+    ) -> Stored<Vec<(SessionKey, Record)>> {
         self.run(|store| store.list(space, after, limit))
     }
 

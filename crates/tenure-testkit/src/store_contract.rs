@@ -238,7 +238,9 @@ async fn clause_14_concurrent_puts_have_one_winner(store: Shared) {
     let mut writers = tokio::task::JoinSet::new();
     for n in 0..16 {
         let store = Arc::clone(&store);
-        writers.spawn(async move { store.put(key, bytes(&n.to_string()), Expected::Version(first), None).await });
+        writers.spawn(
+            async move { store.put(key, bytes(&n.to_string()), Expected::Version(first), None).await },
+        );
     }
     let outcomes = writers.join_all().await;
     let won = outcomes.iter().filter(|outcome| outcome.is_ok()).count();

@@ -3,18 +3,21 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
+use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use crate::http::Router;
@@ -101,7 +104,6 @@ impl Server {
             .timer(TokioTimer::new())
             .header_read_timeout(self.bounds.header_timeout)
             .max_buf_size(self.bounds.max_header_bytes.max(8192))
-            .pipeline_flush(true)
             .http2()
             .timer(TokioTimer::new())
             .keep_alive_interval(Some(Duration::from_secs(30)))
@@ -127,30 +129,36 @@ impl Server {
                     continue;
                 }
             };
-            let watcher = graceful.watcher();
-            let (http, router, kill) = (http.clone(), self.router.clone(), kill.clone());
-            let (tls, bounds) = (self.tls.clone(), self.bounds.clone());
             let remote = Remote { address, scheme };
-            connections.spawn(async move {
-                let _permit = permit;
-                let serve = async {
-                    match tls {
-                        None => converse(&http, router, Stall::new(stream, bounds.stall_timeout), remote, watcher).await,
-                        Some(tls) => match tokio::time::timeout(bounds.handshake_timeout, tls.accept(stream)).await {
-                            Ok(Ok(stream)) => {
-                                let stream = Stall::new(stream, bounds.stall_timeout);
-                                converse(&http, router, stream, remote, watcher).await;
-                            }
-                            Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
-                            Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
-                        },
-                    }
-                };
-                tokio::select! {
-                    () = serve => {}
-                    () = kill.cancelled() => {}
+            // Two kinds of task, because one that may also do TLS would be five times as large.
+            match &self.tls {
+                None => {
+                    let stream = Stall::new(stream, self.bounds.stall_timeout);
+                    let connection = connect(&http, &self.router, stream, remote);
+                    let connection = graceful.watch(connection);
+                    connections.spawn(Until {
+                        connection,
+                        kill: kill.clone().cancelled_owned(),
+                        remote: address,
+                        _permit: permit,
+                    });
                 }
-            });
+                Some(tls) => {
+                    let accept = tokio::time::timeout(self.bounds.handshake_timeout, tls.accept(stream));
+                    let (http, router, watcher) = (http.clone(), self.router.clone(), graceful.watcher());
+                    let stall = self.bounds.stall_timeout;
+                    let connection = async move {
+                        let stream = accept.await.map_err(|_| "the TLS handshake took too long")??;
+                        watcher.watch(connect(&http, &router, Stall::new(stream, stall), remote)).await
+                    };
+                    connections.spawn(Until {
+                        connection,
+                        kill: kill.clone().cancelled_owned(),
+                        remote: address,
+                        _permit: permit,
+                    });
+                }
+            }
         }
         drop(self.listener);
         connections.close();
@@ -175,7 +183,7 @@ impl Server {
 async fn accept(
     listener: &TcpListener,
     open: &std::sync::Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let permit = std::sync::Arc::clone(open).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, address) = listener.accept().await?;
     // Small messages back and forth: waiting to fill a packet only adds latency.
@@ -185,22 +193,54 @@ async fn accept(
     Ok((stream, address, permit))
 }
 
-async fn converse<S>(
+fn connect<S>(
     http: &auto::Builder<TokioExecutor>,
-    router: Router,
+    router: &Router,
     stream: S,
     remote: Remote,
-    watcher: hyper_util::server::graceful::Watcher,
-) where
+) -> impl GracefulConnection<Error = Failed> + use<S>
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+    let router = router.clone();
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
         let router = router.clone();
-        request.extensions_mut().insert(remote);
-        async move { Ok::<_, Infallible>(router.handle(request).await) }
+        // Boxed, because hyper keeps room for this future as long as the connection lives, also while
+        // it only writes a stream.
+        Box::pin(async move { Ok::<_, Infallible>(router.handle(request, Some(remote)).await) })
     });
-    let connection = http.serve_connection(TokioIo::new(stream), service).into_owned();
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(remote = %remote.address, error = %error, "connection ended");
+    http.serve_connection(TokioIo::new(stream), service).into_owned()
+}
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+pin_project! {
+    /// Runs a connection until it ends or everything is to end.
+    ///
+    /// Written out because an async function would keep the connection's state twice, and there may be
+    /// very many of them.
+    struct Until<F> {
+        #[pin]
+        connection: F,
+        #[pin]
+        kill: WaitForCancellationFutureOwned,
+        remote: SocketAddr,
+        // Given back when the connection is gone.
+        _permit: OwnedSemaphorePermit,
+    }
+}
+
+impl<F: Future<Output = Result<(), Failed>>> Future for Until<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        if let Poll::Ready(ended) = this.connection.poll(cx) {
+            if let Err(error) = ended {
+                tracing::debug!(remote = %this.remote, %error, "connection ended");
+            }
+            return Poll::Ready(());
+        }
+        this.kill.poll(cx)
     }
 }

@@ -62,7 +62,10 @@ async fn tool(call: &Call, params: &RawJson) -> Reply {
         ("bench_emit", _) => {
             let params = RawJson::of(&json!({ "level": "info", "data": "one of many events in the log" }));
             for _ in 0..tool.arguments.count {
-                call.context.notify(&Method::LogMessage, Some(&params)).await.map_err(|error| error.to_rpc())?;
+                call.context
+                    .notify(&Method::LogMessage, Some(&params))
+                    .await
+                    .map_err(|error| error.to_rpc())?;
             }
             Ok(RawJson::trusted(r#"{"content":[{"type":"text","text":"done"}]}"#))
         }
@@ -72,7 +75,8 @@ async fn tool(call: &Call, params: &RawJson) -> Reply {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let listen = std::env::args().skip_while(|arg| arg != "--listen").nth(1).unwrap_or("127.0.0.1:0".to_owned());
+    let listen =
+        std::env::args().skip_while(|arg| arg != "--listen").nth(1).unwrap_or("127.0.0.1:0".to_owned());
     let flags = [("listen", listen.as_str()), ("streams.max_session_events", "20000"), ("log.level", "warn")];
     let flags = flags.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     let (config, _) = Config::load(&Sources { flags, ..Sources::default() })?;

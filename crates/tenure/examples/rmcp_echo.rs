@@ -43,7 +43,8 @@ impl ServerHandler for Echo {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let listen = std::env::args().skip_while(|arg| arg != "--listen").nth(1).unwrap_or("127.0.0.1:0".to_owned());
+    let listen =
+        std::env::args().skip_while(|arg| arg != "--listen").nth(1).unwrap_or("127.0.0.1:0".to_owned());
     let flags = vec![("listen".to_owned(), listen), ("log.level".to_owned(), "warn".to_owned())];
     let (config, _) = Config::load(&Sources { flags, ..Sources::default() })?;
     tenure::logs::start(&config.log)?;

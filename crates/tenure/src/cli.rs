@@ -15,7 +15,13 @@ use crate::config::{Config, Sources};
 
 /// Keeps MCP sessions: durable, resumable and safe, in front of any MCP server.
 #[derive(Parser, Debug)]
-#[command(name = "tenure", version, propagate_version = true, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "tenure",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -34,7 +40,9 @@ enum Command {
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Print shell completions.
-    #[command(after_help = "Example:\n  tenure completions bash > ~/.local/share/bash-completion/completions/tenure")]
+    #[command(
+        after_help = "Example:\n  tenure completions bash > ~/.local/share/bash-completion/completions/tenure"
+    )]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -92,7 +100,8 @@ impl ServeArgs {
             None => None,
             Some(path) => {
                 let text = std::fs::read_to_string(path).map_err(|error| {
-                    Failure::new(format!("cannot read the configuration `{}`", path.display())).caused_by(error)
+                    Failure::new(format!("cannot read the configuration `{}`", path.display()))
+                        .caused_by(error)
                 })?;
                 Some((path.clone(), text))
             }
@@ -118,7 +127,12 @@ impl ServeArgs {
             };
             flags.push((key.trim().to_owned(), value.trim().to_owned()));
         }
-        let env = std::env::vars().filter(|(name, _)| name.starts_with("TENURE_") && name != "TENURE_CONFIG").collect();
+        let ours =
+            |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("TENURE_") && name != "TENURE_CONFIG";
+        // Only ours are turned into text, because others may be anything.
+        let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        let env = std::env::vars_os().filter(|(name, _)| ours(name));
+        let env = env.map(|(name, value)| (text(name), text(value))).collect();
         Ok(Sources { file, env, flags })
     }
 

@@ -18,7 +18,10 @@ pub(crate) fn backend() -> Arc<dyn Backend> {
 }
 
 /// Puts the sessions and the server together and binds the address.
-pub(crate) async fn assemble(config: &Config, backend: Arc<dyn Backend>) -> Result<(Sessions, Server), Failure> {
+pub(crate) async fn assemble(
+    config: &Config,
+    backend: Arc<dyn Backend>,
+) -> Result<(Sessions, Server), Failure> {
     let store = tenure_store::open::open(&config.store).map_err(|error| {
         Failure::new(format!("cannot open the store `{}`", config.store))
             .caused_by(error)

@@ -64,7 +64,10 @@ impl Traffic {
     }
 
     /// Enters a request that goes through rmcp's loop.
-    pub(super) fn call_through_loop(self: &Arc<Self>, context: &Arc<CallContext>) -> (ThroughLoop, RequestId) {
+    pub(super) fn call_through_loop(
+        self: &Arc<Self>,
+        context: &Arc<CallContext>,
+    ) -> (ThroughLoop, RequestId) {
         let (answer, answered) = oneshot::channel();
         let mut state = self.state();
         state.next += 1;

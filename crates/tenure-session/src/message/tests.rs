@@ -52,16 +52,40 @@ fn what_is_not_json_rpc_is_refused_with_its_id_where_there_is_one() {
         ("42", expect![[r#"Envelope("a message is a JSON object", None)"#]]),
         ("[]", expect![[r#"Envelope("an empty batch", None)"#]]),
         (r#"{"id":1,"method":"a"}"#, expect![[r#"Envelope("\"jsonrpc\" must be \"2.0\"", Some(1))"#]]),
-        (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, expect![[r#"Envelope("an id is a string or an integer", None)"#]]),
-        (r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#, expect![[r#"Envelope("an id is a string or an integer", None)"#]]),
-        (r#"{"jsonrpc":"2.0","id":1,"method":5}"#, expect![[r#"Envelope("\"method\" must be a string", Some(1))"#]]),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":5}"#, expect![[r#"Envelope("\"params\" must be an object", Some(1))"#]]),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":[1]}"#, expect![[r#"Envelope("\"params\" must be an object", Some(1))"#]]),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#, expect![[r#"Envelope("a member stands twice", None)"#]]),
+        (
+            r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#,
+            expect![[r#"Envelope("an id is a string or an integer", None)"#]],
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#,
+            expect![[r#"Envelope("an id is a string or an integer", None)"#]],
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
+            expect![[r#"Envelope("\"method\" must be a string", Some(1))"#]],
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"a","params":5}"#,
+            expect![[r#"Envelope("\"params\" must be an object", Some(1))"#]],
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"a","params":[1]}"#,
+            expect![[r#"Envelope("\"params\" must be an object", Some(1))"#]],
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#,
+            expect![[r#"Envelope("a member stands twice", None)"#]],
+        ),
         (r#"{"jsonrpc":"2.0","id":1}"#, expect![[r#"Envelope("\"method\" is missing", Some(1))"#]]),
         (r#"{"jsonrpc":"2.0","result":{}}"#, expect![[r#"Envelope("a response needs an id", None)"#]]),
-        (r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#, expect![[r#"Envelope("a response has a result or an error, not both", Some(1))"#]]),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#, expect![[r#"Envelope("a message is a request or a response, not both", Some(1))"#]]),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#,
+            expect![[r#"Envelope("a response has a result or an error, not both", Some(1))"#]],
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#,
+            expect![[r#"Envelope("a message is a request or a response, not both", Some(1))"#]],
+        ),
     ] {
         check(body, &expected);
     }
@@ -71,7 +95,9 @@ fn what_is_not_json_rpc_is_refused_with_its_id_where_there_is_one() {
 fn a_fault_in_a_batch_stays_with_its_element() {
     check(
         r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},7]"#,
-        &expect![[r#"[Ok(Request(Request { id: 1, method: ping, params: None })), Err(Envelope("a message is a JSON object", None))]"#]],
+        &expect![[
+            r#"[Ok(Request(Request { id: 1, method: ping, params: None })), Err(Envelope("a message is a JSON object", None))]"#
+        ]],
     );
 }
 

@@ -206,7 +206,13 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 /// 14. A future that is dropped early leaves the write done or undone, never half done.
 pub trait Store: Send + Sync + 'static {
     /// Writes a record. See clauses 1–3.
-    fn put(&self, key: RecordKey, value: Bytes, expected: Expected, deadline: Option<Time>) -> Stored<Version>;
+    fn put(
+        &self,
+        key: RecordKey,
+        value: Bytes,
+        expected: Expected,
+        deadline: Option<Time>,
+    ) -> Stored<Version>;
     /// Reads a record.
     fn get(&self, key: RecordKey) -> Stored<Option<Record>>;
     /// Removes a record. See clause 4.
@@ -214,7 +220,12 @@ pub trait Store: Send + Sync + 'static {
     /// Lists records that are due. See clause 5.
     fn expired(&self, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>>;
     /// Lists records in key order, after a key.
-    fn list(&self, space: Space, after: Option<SessionKey>, limit: usize) -> Stored<Vec<(SessionKey, Record)>>;
+    fn list(
+        &self,
+        space: Space,
+        after: Option<SessionKey>,
+        limit: usize,
+    ) -> Stored<Vec<(SessionKey, Record)>>;
 
     /// Takes ownership of a session. See clause 7.
     fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch>;

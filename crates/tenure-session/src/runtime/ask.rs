@@ -50,7 +50,10 @@ impl Session {
                 ));
             }
             if state.asks.len() >= limits.max_pending {
-                return Err(RpcError::of(Reason::TooManyRequests, "Too many questions to the client are open"));
+                return Err(RpcError::of(
+                    Reason::TooManyRequests,
+                    "Too many questions to the client are open",
+                ));
             }
             state.next_ask += 1;
             let number = state.next_ask;
@@ -83,7 +86,9 @@ impl Session {
         match ask {
             // The asker may have gone meanwhile; then nobody wants the answer.
             Some(ask) => drop(ask.answer.send(response.outcome)),
-            None => tracing::warn!(session = %self.label, id = ?response.id, "an answer to no open question; dropped"),
+            None => {
+                tracing::warn!(session = %self.label, id = ?response.id, "an answer to no open question; dropped")
+            }
         }
         Ok(())
     }

@@ -87,7 +87,7 @@ impl Session {
         let id = request.id.clone();
         let reply = match self.admit(request, caller.clone(), Some(stream)) {
             Ok(Some(run)) => {
-                self.inner.tasks.spawn(run.to_the_end());
+                self.inner.tasks.spawn(run.run_alone());
                 return;
             }
             Ok(None) => Ok(RawJson::EMPTY_OBJECT),
@@ -101,11 +101,12 @@ impl Session {
     fn open_stream(self: &Arc<Self>, open: usize) -> Result<StreamId, Error> {
         let mut state = self.state.lock();
         self.check_alive(&state)?;
-        if state.open_streams() >= self.inner.limits.max_streams {
+        if state.count_streams() >= self.inner.limits.max_streams {
             return Err(too_many_streams(self.inner.limits.max_streams));
         }
         let id = StreamId::new(state.next_stream);
         state.next_stream += 1;
+        state.open_streams += 1;
         state.streams.insert(id, Stream { open, ..Stream::default() });
         Ok(id)
     }
@@ -135,17 +136,20 @@ impl Session {
                 return Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
             }
             if state.running >= limits.max_pending {
-                return Err(Error::new(Reason::TooManyRequests, "The session has as many requests in flight as it may")
-                    .with("limit", limits.max_pending));
+                return Err(Error::new(
+                    Reason::TooManyRequests,
+                    "The session has as many requests in flight as it may",
+                )
+                .with("limit", limits.max_pending));
             }
-            if state.streams.len() >= limits.max_streams
-                && stream.is_none()
-                && state.open_streams() >= limits.max_streams
-            {
+            if stream.is_none() && state.count_streams() >= limits.max_streams {
                 return Err(too_many_streams(limits.max_streams));
             }
             if state.calls.contains_key(&request.id) {
-                return Err(Error::new(Reason::DuplicateRequestId, "A request with this id is already in flight"));
+                return Err(Error::new(
+                    Reason::DuplicateRequestId,
+                    "A request with this id is already in flight",
+                ));
             }
             let Some(link) = state.link.clone() else {
                 return Err(Error::new(Reason::BackendUnavailable, "The session has no server behind it"));
@@ -176,7 +180,7 @@ impl Session {
     }
 
     /// Takes the backend's answer. Gives it back as JSON if the request has not become a stream.
-    fn answered(self: &Arc<Self>, run: &Run, reply: Reply) -> Outcome {
+    fn answered(self: &Arc<Self>, run: &Run, reply: &Reply) -> Outcome {
         let mut state = self.state.lock();
         if state.calls.get(&run.id).is_none_or(|call| call.number != run.number) {
             drop(state);
@@ -189,7 +193,7 @@ impl Session {
         } else {
             state.errors += 1;
         }
-        let mut body = message::write_response(&run.id, &reply);
+        let mut body = message::write_response(&run.id, reply);
         let limit = self.inner.limits.max_event_bytes;
         if body.len() > limit {
             body = message::write_error(Some(&run.id), &too_large(body.len(), limit).to_rpc());
@@ -207,9 +211,7 @@ impl Session {
 
     /// Puts a response on a stream; the last one completes it.
     pub(super) fn answer_on(&self, state: &mut State, id: StreamId, body: Bytes) {
-        let Some(stream) = state.streams.get_mut(&id) else { return };
-        stream.open = stream.open.saturating_sub(1);
-        let place = if stream.open == 0 { Place::End } else { Place::Middle };
+        let place = if state.answered_one(id) { Place::End } else { Place::Middle };
         self.push(state, id, body, place);
     }
 
@@ -291,7 +293,9 @@ impl Run {
             let call = state.calls.get(&self.id).filter(|call| call.number == self.number);
             let left = call.and_then(|call| {
                 let quiet_since = call.progressed.unwrap_or(call.started);
-                let end = quiet_since.after(limits.request_timeout).min(call.started.after(limits.max_request_time));
+                let end = quiet_since
+                    .after(limits.request_timeout)
+                    .min(call.started.after(limits.max_request_time));
                 (end > now).then(|| end.since(now))
             });
             drop(state);
@@ -305,18 +309,21 @@ impl Run {
         }
         let seconds = limits.request_timeout.as_secs_f32();
         tracing::warn!(session = %self.session.label, request = ?self.id, "no answer from the backend in time");
-        Poll::Ready(Err(Error::new(Reason::TimedOut, format!("The server gave no answer within {seconds} s"))
-            .to_rpc()))
+        Poll::Ready(Err(Error::new(
+            Reason::TimedOut,
+            format!("The server gave no answer within {seconds} s"),
+        )
+        .to_rpc()))
     }
 
     /// Runs to the end with nobody waiting for a JSON answer.
-    async fn to_the_end(mut self) {
+    async fn run_alone(mut self) {
         let session = Arc::clone(&self.session);
         let reply = tokio::select! {
             reply = std::future::poll_fn(|cx| self.poll_reply(cx)) => reply,
             () = session.inner.stop.cancelled() => return,
         };
-        if matches!(session.answered(&self, reply), Outcome::Json(_)) {
+        if matches!(session.answered(&self, &reply), Outcome::Json(_)) {
             tracing::debug!(session = %session.label, request = ?self.id, "the client left before the answer came");
         }
     }
@@ -350,7 +357,7 @@ impl Future for Waiting {
         let Some(mut run) = self.run.take() else { return Poll::Ready(Answer::Withdrawn) };
         let session = Arc::clone(&run.session);
         if let Poll::Ready(reply) = run.poll_reply(cx) {
-            return Poll::Ready(match session.answered(&run, reply) {
+            return Poll::Ready(match session.answered(&run, &reply) {
                 Outcome::Json(body) => Answer::Json(body),
                 // The answer came in the same breath as the first event: the stream is complete already.
                 Outcome::OnStream(stream) => Answer::Stream(session.reader_of(stream)),
@@ -369,12 +376,12 @@ impl Future for Waiting {
                 Poll::Pending
             }
             Look::Stream(reader) => {
-                session.inner.tasks.spawn(run.to_the_end());
+                session.inner.tasks.spawn(run.run_alone());
                 Poll::Ready(Answer::Stream(reader))
             }
             Look::Gone => {
                 let answer = session.lost_answer(&run);
-                session.inner.tasks.spawn(run.to_the_end());
+                session.inner.tasks.spawn(run.run_alone());
                 Poll::Ready(answer)
             }
         }
@@ -385,7 +392,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(run) = self.run.take() {
             let tasks = run.session.inner.tasks.clone();
-            tasks.spawn(run.to_the_end());
+            tasks.spawn(run.run_alone());
         }
     }
 }

@@ -56,7 +56,13 @@ pub struct CallContext {
 }
 
 impl CallContext {
-    pub(super) fn new(session: Arc<Session>, request: &Request, number: u64, caller: Caller, started: Time) -> Self {
+    pub(super) fn new(
+        session: Arc<Session>,
+        request: &Request,
+        number: u64,
+        caller: Caller,
+        started: Time,
+    ) -> Self {
         let (id, method, params) = (request.id.clone(), request.method.clone(), request.params.clone());
         Self { session, id, number, method, caller, started, params }
     }
@@ -125,7 +131,12 @@ impl CallContext {
     ///
     /// # Errors
     /// When the request is over.
-    pub async fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) -> Result<(), Error> {
+    pub async fn progress(
+        &self,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<&str>,
+    ) -> Result<(), Error> {
         let Some(token) = self.progress_token() else { return Ok(()) };
         #[derive(Serialize)]
         struct Params<'a> {
@@ -137,7 +148,8 @@ impl CallContext {
             #[serde(skip_serializing_if = "Option::is_none")]
             message: Option<&'a str>,
         }
-        let token = token.read().map_err(|error| Error::new(Reason::InvalidParams, "bad token").caused_by(error))?;
+        let token =
+            token.read().map_err(|error| Error::new(Reason::InvalidParams, "bad token").caused_by(error))?;
         self.notify(&Method::Progress, Some(&RawJson::of(&Params { token, progress, total, message }))).await
     }
 
@@ -171,10 +183,9 @@ impl CallContext {
 
     /// Resolves when the client withdraws the request, or its time is up.
     pub async fn cancelled(&self) {
-        match self.session.cancel_token(&self.id, self.number) {
-            Some(token) => token.cancelled().await,
-            // No longer in flight: that is as good as cancelled.
-            None => {}
+        // A request that is no longer in flight is as good as cancelled.
+        if let Some(token) = self.session.cancel_token(&self.id, self.number) {
+            token.cancelled().await;
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::session::{Session, State};
-use super::stream::{Slot, Stream};
+use super::stream::Slot;
 use crate::error::{Error, Reason};
 use crate::id::{EventId, Position, StreamId};
 use crate::limits::{OnGap, UnknownEventId};
@@ -97,16 +97,18 @@ impl Session {
             None => None,
             Some(text) => match EventId::parse(text, &self.key) {
                 Some(id) if self.was_issued(&state, &id) => Some(id),
-                Some(id) if id.stream.number() < state.next_stream && !state.streams.contains_key(&id.stream) => {
+                Some(id)
+                    if id.stream.number() < state.next_stream && !state.streams.contains_key(&id.stream) =>
+                {
                     return Err(forgotten());
                 }
                 _ => self.unknown_event_id()?,
             },
         };
         if from.is_none() {
-            let count = state.open_streams();
-            let standalone = state.streams.contains_key(&StreamId::STANDALONE);
-            if !standalone && count >= self.inner.limits.max_streams {
+            let listening =
+                state.streams.get(&StreamId::STANDALONE).is_some_and(|stream| stream.reader.is_some());
+            if !listening && state.count_streams() >= self.inner.limits.max_streams {
                 return Err(too_many_streams(self.inner.limits.max_streams));
             }
         }
@@ -139,14 +141,25 @@ impl Session {
 
     /// Makes a reader the one reader of its stream. Without a cursor it starts after the last event
     /// that some reader was given, so that news from before the first GET is not lost.
-    pub(super) fn reader(self: &Arc<Self>, state: &mut State, id: StreamId, cursor: Option<Position>) -> Reader {
+    pub(super) fn reader(
+        self: &Arc<Self>,
+        state: &mut State,
+        id: StreamId,
+        cursor: Option<Position>,
+    ) -> Reader {
         state.next_reader += 1;
         let number = state.next_reader;
         let prime = state.revision.primes_streams();
-        let stream = state.streams.entry(id).or_insert_with(Stream::default);
+        let stream = state.streams.entry(id).or_default();
         let cursor = cursor.unwrap_or(stream.delivered);
         let closing = std::mem::take(&mut stream.close_first).then_some(self.inner.limits.retry);
-        let slot = Slot { reader: number, waker: None, tail: VecDeque::new(), floor: stream.last, closing };
+        let slot = Box::new(Slot {
+            reader: number,
+            waker: None,
+            tail: VecDeque::new(),
+            floor: stream.last,
+            closing,
+        });
         if let Some(replaced) = stream.reader.replace(slot)
             && let Some(waker) = replaced.waker
         {
@@ -354,7 +367,10 @@ enum Live {
 
 impl std::fmt::Debug for Reader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("stream", &self.stream).field("cursor", &self.cursor).finish_non_exhaustive()
+        f.debug_struct("Reader")
+            .field("stream", &self.stream)
+            .field("cursor", &self.cursor)
+            .finish_non_exhaustive()
     }
 }
 

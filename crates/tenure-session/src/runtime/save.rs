@@ -39,7 +39,8 @@ impl Session {
             }
             self.record(&state, metadata.clone())
         };
-        let written = self.inner.store.put(RecordKey::session(self.key), value, Expected::Version(seen), None).await;
+        let written =
+            self.inner.store.put(RecordKey::session(self.key), value, Expected::Version(seen), None).await;
         match written {
             Ok(version) => {
                 let mut state = self.state.lock();
@@ -48,7 +49,9 @@ impl Session {
                 Ok(version)
             }
             Err(StoreError::Conflict { current }) => Err(changed(current.unwrap_or(seen))),
-            Err(error) => Err(Error::new(Reason::StoreUnavailable, "could not save the session").caused_by(error)),
+            Err(error) => {
+                Err(Error::new(Reason::StoreUnavailable, "could not save the session").caused_by(error))
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! One session: its state behind a short lock, and what others may read of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -58,7 +58,9 @@ pub(super) struct State {
     /// Requests of the server that wait for the client's answer.
     pub(super) asks: HashMap<u64, Ask, RandomState>,
     pub(super) next_ask: u64,
-    pub(super) streams: BTreeMap<StreamId, Stream>,
+    pub(super) streams: HashMap<StreamId, Stream, RandomState>,
+    /// Request streams that wait for a response.
+    pub(super) open_streams: usize,
     pub(super) next_stream: u32,
     pub(super) next_reader: u64,
     pub(super) outbox: Outbox,
@@ -209,7 +211,11 @@ impl Session {
             calls: state
                 .calls
                 .iter()
-                .map(|(id, call)| CallInfo { id: id.clone(), method: call.method.clone(), started: call.started })
+                .map(|(id, call)| CallInfo {
+                    id: id.clone(),
+                    method: call.method.clone(),
+                    started: call.started,
+                })
                 .collect(),
             readers: state.streams.values().filter(|stream| stream.reader.is_some()).count(),
             events: state.kept.events,
@@ -353,7 +359,8 @@ impl State {
             running: 0,
             asks: HashMap::default(),
             next_ask: 0,
-            streams: BTreeMap::new(),
+            streams: HashMap::default(),
+            open_streams: 0,
             next_stream: 1,
             next_reader: 0,
             outbox: Outbox::default(),

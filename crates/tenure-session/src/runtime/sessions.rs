@@ -131,8 +131,10 @@ impl Sessions {
         if inner.is_draining() {
             return Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
         }
-        let params = request.params.ok_or_else(|| bad_initialize("params are missing"))?;
-        let asked: Versioned = params.read().map_err(|error| bad_initialize("protocolVersion is missing").caused_by(error))?;
+        // Copied, because it is kept as long as the session: a slice would keep the whole network buffer.
+        let params = request.params.ok_or_else(|| bad_initialize("params are missing"))?.detached();
+        let asked: Versioned =
+            params.read().map_err(|error| bad_initialize("protocolVersion is missing").caused_by(error))?;
         let revision = Revision::negotiate(&asked.protocol_version);
         let seat = inner.census.take(principal, &inner.limits)?;
         let id = SessionId::random();
@@ -151,7 +153,10 @@ impl Sessions {
             Ok(result) => result,
             Err(error) => {
                 tracing::warn!(session = %session.label, %error, "the backend refused initialize");
-                return Ok(Created { session: None, answer: message::write_error(Some(&request.id), &error) });
+                return Ok(Created {
+                    session: None,
+                    answer: message::write_error(Some(&request.id), &error),
+                });
             }
         };
         let value = {
@@ -162,7 +167,7 @@ impl Sessions {
         };
         let key = RecordKey::session(session.key);
         let version = inner.store.put(key, value, Expected::Absent, None).await.map_err(store_failed)?;
-        unborn.is_born();
+        unborn.born();
         {
             let mut state = session.state.lock();
             state.version = version;
@@ -182,13 +187,20 @@ impl Sessions {
         let abort = tokio_util::task::AbortOnDropHandle::new(opening);
         let opened = match tokio::time::timeout(inner.limits.initialize_timeout, abort).await {
             Ok(Ok(opened)) => opened?,
-            Ok(Err(_)) => return Err(RpcError::of(Reason::Internal, "The server failed while starting the session")),
-            Err(_) => return Err(RpcError::of(Reason::TimedOut, "The server did not answer initialize in time")),
+            Ok(Err(_)) => {
+                return Err(RpcError::of(Reason::Internal, "The server failed while starting the session"));
+            }
+            Err(_) => {
+                return Err(RpcError::of(Reason::TimedOut, "The server did not answer initialize in time"));
+            }
         };
         let answered = opened.result.read::<Versioned>().ok();
         let revision = answered.and_then(|answered| Revision::parse(&answered.protocol_version));
         let Some(revision) = revision else {
-            return Err(RpcError::of(Reason::BackendUnavailable, "The server answered initialize with a version we do not know"));
+            return Err(RpcError::of(
+                Reason::BackendUnavailable,
+                "The server answered initialize with a version we do not know",
+            ));
         };
         let mut state = session.state.lock();
         state.revision = revision;
@@ -205,7 +217,8 @@ impl Sessions {
         match self.0.live.get(id) {
             Some(session) if session.owner == *principal => Ok(session),
             Some(_) => Err(unknown_error()),
-            None => Err(self.why_not_live(id, principal).await),
+            // Boxed, so that the frequent case carries no room for this one.
+            None => Err(Box::pin(self.why_not_live(id, principal)).await),
         }
     }
 
@@ -324,7 +337,9 @@ impl Inner {
         };
         match written {
             Ok(_) => self.remember_end(session, until).await,
-            Err(error) => tracing::error!(session = %session.label, %error, "could not record the end of a session"),
+            Err(error) => {
+                tracing::error!(session = %session.label, %error, "could not record the end of a session")
+            }
         }
         if let Err(error) = self.store.drop_session(session.key).await {
             tracing::warn!(session = %session.label, %error, "could not drop the events of an ended session");
@@ -365,7 +380,9 @@ impl Session {
                 waiter.wake();
             }
         }
+        state.open_streams = 0;
         for stream in state.streams.values_mut() {
+            stream.open = 0;
             stream.ended = true;
             stream.queued = 0;
             if let Some(waker) = stream.reader.as_mut().and_then(|slot| slot.waker.take()) {
@@ -379,7 +396,7 @@ impl Session {
 struct Unborn(Option<Arc<Session>>);
 
 impl Unborn {
-    fn is_born(mut self) {
+    fn born(mut self) {
         self.0 = None;
     }
 }

@@ -45,7 +45,8 @@ pub(super) struct Stream {
     pub(super) delivered: Position,
     /// The next reader is to be sent away at once, to come back later.
     pub(super) close_first: bool,
-    pub(super) reader: Option<Slot>,
+    /// Boxed, because most streams that are kept have no reader.
+    pub(super) reader: Option<Box<Slot>>,
 }
 
 /// What a stream keeps for its reader.
@@ -129,7 +130,12 @@ impl Session {
     }
 
     /// The stream of a request in flight; the first message makes it one.
-    pub(super) fn stream_of(&self, state: &mut State, id: &RequestId, number: u64) -> Result<StreamId, Error> {
+    pub(super) fn stream_of(
+        &self,
+        state: &mut State,
+        id: &RequestId,
+        number: u64,
+    ) -> Result<StreamId, Error> {
         let fresh = StreamId::new(state.next_stream);
         let call = state.calls.get_mut(id).filter(|call| call.number == number);
         let Some(call) = call else {
@@ -143,6 +149,7 @@ impl Session {
             waiter.wake();
         }
         state.next_stream += 1;
+        state.open_streams += 1;
         state.streams.insert(fresh, Stream { open: 1, ..Stream::default() });
         Ok(fresh)
     }
@@ -267,7 +274,9 @@ impl Session {
         let mut state = self.state.lock();
         state.kept = kept;
         // A complete stream without events has nothing to resume; an open one stays.
-        state.streams.retain(|_, stream| !stream.ended || stream.last > kept.trimmed || stream.reader.is_some());
+        state
+            .streams
+            .retain(|_, stream| !stream.ended || stream.last > kept.trimmed || stream.reader.is_some());
         if state.end.is_none() {
             self.schedule(&mut state, self.inner.clock.now());
         }
@@ -277,9 +286,10 @@ impl Session {
 impl State {
     /// A request of the stream ended without an answer on it.
     pub(super) fn close_share(&mut self, id: StreamId) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.open = stream.open.saturating_sub(1);
-        if stream.open == 0 {
+        if !self.answered_one(id) {
+            return;
+        }
+        if let Some(stream) = self.streams.get_mut(&id) {
             stream.ended = true;
             if let Some(waker) = stream.reader.as_mut().and_then(|slot| slot.waker.take()) {
                 waker.wake();
@@ -287,13 +297,26 @@ impl State {
         }
     }
 
-    /// Streams that are not complete, or that somebody reads.
-    pub(super) fn open_streams(&self) -> usize {
-        self.streams.values().filter(|stream| !stream.ended || stream.reader.is_some()).count()
+    /// Counts one request of a stream as done; true if it was the last.
+    pub(super) fn answered_one(&mut self, id: StreamId) -> bool {
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.open > 0) else { return false };
+        stream.open -= 1;
+        let last = stream.open == 0;
+        self.open_streams -= usize::from(last);
+        last
+    }
+
+    /// Streams that wait for a response, and the standalone one if somebody listens to it.
+    pub(super) fn count_streams(&self) -> usize {
+        let standalone = self.streams.get(&StreamId::STANDALONE);
+        self.open_streams + usize::from(standalone.is_some_and(|stream| stream.reader.is_some()))
     }
 }
 
 pub(super) fn too_large(bytes: usize, limit: usize) -> Error {
-    Error::new(Reason::EventTooLarge, format!("The server's message has {bytes} bytes; at most {limit} are allowed"))
-        .with("limit", limit)
+    Error::new(
+        Reason::EventTooLarge,
+        format!("The server's message has {bytes} bytes; at most {limit} are allowed"),
+    )
+    .with("limit", limit)
 }

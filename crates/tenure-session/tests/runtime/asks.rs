@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tenure_session::record::End;
 use tenure_session::runtime::News;
 use tenure_session::{Limits, Message, Method, Principal, RawJson, Session};
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
-use std::sync::Arc;
 
 use crate::support::{World, all, gist, next};
 
@@ -29,7 +29,10 @@ async fn a_question_goes_on_the_calls_stream_and_its_answer_comes_back() {
     let asking = tokio::spawn(async move { context.ask(&Method::ElicitationCreate, Some(&params)).await });
     let mut reader = reader_of(waiting.await.unwrap());
     let (_, question) = event(&mut reader).await.unwrap();
-    assert_eq!((&question["method"], &question["params"]["message"]), (&json!("elicitation/create"), &json!("name?")));
+    assert_eq!(
+        (&question["method"], &question["params"]["message"]),
+        (&json!("elicitation/create"), &json!("name?"))
+    );
     // An answer to nothing is dropped and does no harm.
     respond(&session, &json!({ "jsonrpc": "2.0", "id": 999, "result": {} }));
     respond(&session, &json!({ "jsonrpc": "2.0", "id": "x", "error": { "code": 1, "message": "" } }));
@@ -49,7 +52,10 @@ async fn the_clients_error_reaches_the_asker_unchanged() {
     let asking = tokio::spawn(async move { context.ask(&Method::SamplingCreateMessage, None).await });
     let mut reader = reader_of(waiting.await.unwrap());
     let (_, question) = event(&mut reader).await.unwrap();
-    respond(&session, &json!({ "jsonrpc": "2.0", "id": question["id"], "error": { "code": -1, "message": "User rejected" } }));
+    respond(
+        &session,
+        &json!({ "jsonrpc": "2.0", "id": question["id"], "error": { "code": -1, "message": "User rejected" } }),
+    );
     assert_eq!(asking.await.unwrap().unwrap_err().raw().bytes(), &r#"{"code":-1,"message":"User rejected"}"#);
 }
 
@@ -66,7 +72,10 @@ async fn a_question_nobody_answers_times_out_and_is_withdrawn() {
     let error = asking.await.unwrap().unwrap_err();
     assert_eq!(error.code(), -31012);
     let (_, withdrawn) = event(&mut reader).await.unwrap();
-    assert_eq!((&withdrawn["method"], &withdrawn["params"]["requestId"]), (&json!("notifications/cancelled"), &question["id"]));
+    assert_eq!(
+        (&withdrawn["method"], &withdrawn["params"]["requestId"]),
+        (&json!("notifications/cancelled"), &question["id"])
+    );
     call.answer(&json!({}));
 }
 
@@ -74,7 +83,8 @@ async fn a_question_nobody_answers_times_out_and_is_withdrawn() {
 async fn a_question_the_client_cannot_answer_is_not_asked() {
     let mut world = World::new();
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
-    let created = world.sessions.create(runtime::request(0, "initialize", &params), &Principal::ANONYMOUS).await;
+    let created =
+        world.sessions.create(runtime::request(0, "initialize", &params), &Principal::ANONYMOUS).await;
     let session = created.unwrap().session.unwrap();
     session.notification(tenure_session::Notification { method: Method::Initialized, params: None }).unwrap();
     let waiting = send(&session, runtime::request(1, "tools/call", &json!({})));

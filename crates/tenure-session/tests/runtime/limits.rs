@@ -111,7 +111,8 @@ async fn tombstones_are_bounded() {
 async fn an_initialize_without_sense_is_refused() {
     let world = World::new();
     for params in [json!({}), json!({ "protocolVersion": 5 })] {
-        let error = world.sessions.create(runtime::request(1, "initialize", &params), &Principal::ANONYMOUS).await;
+        let error =
+            world.sessions.create(runtime::request(1, "initialize", &params), &Principal::ANONYMOUS).await;
         assert_eq!(error.unwrap_err().reason(), Reason::InvalidParams);
     }
 }

@@ -24,7 +24,9 @@ async fn a_session_is_created_by_initialize_and_found_by_its_id() {
 #[tokio::test]
 async fn an_unknown_version_is_answered_with_our_latest() {
     let world = World::new();
-    for (asked, given) in [("2099-01-01", "2025-11-25"), ("2025-03-26", "2025-03-26"), ("2024-11-05", "2024-11-05")] {
+    for (asked, given) in
+        [("2099-01-01", "2025-11-25"), ("2025-03-26", "2025-03-26"), ("2024-11-05", "2024-11-05")]
+    {
         let initialize = runtime::request(1, "initialize", &runtime::initialize(asked));
         let created = world.sessions.create(initialize, &Principal::ANONYMOUS).await.unwrap();
         assert_eq!(parse(&created.answer)["result"]["protocolVersion"], given);
@@ -88,7 +90,10 @@ async fn ending_a_session_answers_what_is_in_flight_and_ends_its_streams() {
     let mut standalone = session.listen(None).await.unwrap();
     world.sessions.end(&session, End::Deleted).await;
     let answer = json_of(waiting.await.unwrap());
-    assert_eq!((answer["id"].as_u64(), &answer["error"]["data"]["reason"]), (Some(1), &json!("session_deleted")));
+    assert_eq!(
+        (answer["id"].as_u64(), &answer["error"]["data"]["reason"]),
+        (Some(1), &json!("session_deleted"))
+    );
     assert_eq!(all(&mut stream).await, ["error 2 session_deleted"]);
     assert_eq!(all(&mut standalone).await, ["prime"]);
 }

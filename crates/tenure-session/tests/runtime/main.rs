@@ -1,5 +1,11 @@
 //! The session runtime with a scripted backend, the memory store and a clock that can be turned.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test may fail loudly and holds its handles"
+)]
+
 mod asks;
 mod calls;
 mod expiry;

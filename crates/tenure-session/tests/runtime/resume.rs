@@ -220,7 +220,12 @@ async fn a_forgotten_stream_is_refused_so_that_its_client_does_not_wait_forever(
 
 #[tokio::test(start_paused = true)]
 async fn events_are_forgotten_when_they_are_old() {
-    let limits = Limits { event_ttl: Duration::from_secs(60), idle_ttl: None, max_lifetime: None, ..Limits::default() };
+    let limits = Limits {
+        event_ttl: Duration::from_secs(60),
+        idle_ttl: None,
+        max_lifetime: None,
+        ..Limits::default()
+    };
     let mut world = World::with(limits);
     let session = world.session().await;
     let (call, mut reader) = world.streaming_call(&session, 1).await;

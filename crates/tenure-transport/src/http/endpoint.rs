@@ -55,7 +55,7 @@ pub(super) struct Inner {
     pub(super) rules: Rules,
 }
 
-/// The other end of the connection, as an extension of the request.
+/// The other end of the connection. Servers of others pass it as an extension of the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote {
     /// Its address.
@@ -75,24 +75,26 @@ impl Endpoint {
         &self.0.sessions
     }
 
-    /// Answers one request.
+    /// Answers one request that came from `remote`.
     ///
     /// # Cancel safety
     /// A request that was admitted goes on when this future is dropped.
-    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    pub async fn handle<B>(&self, request: Request<B>, remote: Option<Remote>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
         let rules = &self.0.rules;
-        if let Err(error) = guard::check(&parts.headers, parts.uri.authority(), &rules.hosts, &rules.origins) {
+        if let Err(error) = guard::check(&parts.headers, parts.uri.authority(), &rules.hosts, &rules.origins)
+        {
             return reject(&error, None);
         }
         match parts.method {
-            Method::POST => self.post(&parts, body).await,
-            Method::GET => self.get(&parts).await,
-            Method::DELETE => self.delete(&parts).await,
+            Method::POST => self.post(&parts, body, remote).await,
+            // Boxed, so that the frequent case carries no room for the rare ones.
+            Method::GET => Box::pin(self.get(&parts)).await,
+            Method::DELETE => Box::pin(self.delete(&parts)).await,
             _ => reject(&Error::new(Reason::MethodNotAllowed, "Use POST, GET or DELETE"), None),
         }
     }
@@ -117,8 +119,7 @@ impl Endpoint {
         Principal::ANONYMOUS
     }
 
-    pub(super) fn caller(&self, parts: &http::request::Parts) -> Caller {
-        let remote = parts.extensions.get::<Remote>();
+    pub(super) fn caller(&self, parts: &http::request::Parts, remote: Option<Remote>) -> Caller {
         let traceparent = parts.headers.get(headers::TRACEPARENT);
         Caller {
             transport: remote.map_or("http", |remote| remote.scheme),
@@ -167,6 +168,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let endpoint = self.clone();
-        Box::pin(async move { Ok(endpoint.handle(request).await) })
+        let remote = request.extensions().get::<Remote>().copied();
+        Box::pin(async move { Ok(endpoint.handle(request, remote).await) })
     }
 }

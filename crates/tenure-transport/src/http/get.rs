@@ -32,7 +32,9 @@ impl Endpoint {
 pub(super) fn check(parts: &Parts) -> Result<(), Error> {
     let header = headers::protocol_version(&parts.headers);
     match protocol::era(Shape::NoMessage, None, header) {
-        Ok(Era::Modern) => Err(Error::new(Reason::MethodNotAllowed, "This revision has no sessions; use POST")),
+        Ok(Era::Modern) => {
+            Err(Error::new(Reason::MethodNotAllowed, "This revision has no sessions; use POST"))
+        }
         _ => protocol::check_header(header),
     }
 }

@@ -73,7 +73,8 @@ fn media_type(range: &[u8]) -> Accepts {
     let range = range.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     if range == b"*/*" {
         Accepts::Everything
-    } else if range.eq_ignore_ascii_case(b"application/json") || range.eq_ignore_ascii_case(b"application/*") {
+    } else if range.eq_ignore_ascii_case(b"application/json") || range.eq_ignore_ascii_case(b"application/*")
+    {
         Accepts::Json
     } else if range.eq_ignore_ascii_case(b"text/event-stream") || range.eq_ignore_ascii_case(b"text/*") {
         Accepts::Events

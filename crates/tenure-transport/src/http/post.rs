@@ -7,17 +7,17 @@ use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
-use tenure_session::message::{self, Malformed};
+use tenure_session::message::Malformed;
 use tenure_session::protocol::{self, Era, EraFault, Shape};
 use tenure_session::{Answer, Error, Incoming, Message, Method, Reason, Request, Session};
 
 use super::body::Body;
-use super::endpoint::{Endpoint, event_stream, with_session};
+use super::endpoint::{Endpoint, Remote, event_stream, with_session};
 use super::headers::{self, Wanted};
-use super::reject::{empty, json, malformed, malformed_element, reject};
+use super::reject::{empty, json, malformed, reject};
 
 impl Endpoint {
-    pub(super) async fn post<B>(&self, parts: &Parts, body: B) -> Response<Body>
+    pub(super) async fn post<B>(&self, parts: &Parts, body: B, remote: Option<Remote>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -33,7 +33,7 @@ impl Endpoint {
         };
         match Incoming::parse(&body) {
             Err(fault) => malformed(&fault),
-            Ok(Incoming::Batch(messages)) => match self.batch(parts, messages).await {
+            Ok(Incoming::Batch(messages)) => match Box::pin(self.batch(parts, messages, remote)).await {
                 Ok(response) => response,
                 Err(error) => reject(&error, None),
             },
@@ -42,7 +42,7 @@ impl Endpoint {
                     Message::Request(request) => Some(request.id.clone()),
                     Message::Notification(_) | Message::Response(_) => None,
                 };
-                match self.one(parts, message).await {
+                match self.one(parts, message, remote).await {
                     Ok(response) => response,
                     Err(error) => reject(&error, id.as_ref()),
                 }
@@ -50,14 +50,25 @@ impl Endpoint {
         }
     }
 
-    async fn one(&self, parts: &Parts, message: Message) -> Result<Response<Body>, Error> {
+    async fn one(
+        &self,
+        parts: &Parts,
+        message: Message,
+        remote: Option<Remote>,
+    ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
         match message {
             Message::Request(request) => {
                 check_era(protocol::meta_version(request.params.as_ref()).as_deref(), header)?;
                 match (&request.method, headers::session(&parts.headers)) {
-                    (Method::Initialize, headers::Named::None) => self.initialize(parts, request).await,
-                    _ => self.request(parts, request, header).await,
+                    (Method::Initialize, headers::Named::None) => {
+                        Box::pin(self.initialize(parts, request)).await
+                    }
+                    _ => {
+                        let session = self.session_for(parts, header).await?;
+                        let answer = session.request(request, self.caller(parts, remote)).await?;
+                        Ok(self.answer(answer, &session))
+                    }
                 }
             }
             Message::Notification(notification) => {
@@ -85,12 +96,6 @@ impl Endpoint {
         })
     }
 
-    async fn request(&self, parts: &Parts, request: Request, header: Option<&str>) -> Result<Response<Body>, Error> {
-        let session = self.session_for(parts, header).await?;
-        let answer = session.request(request, self.caller(parts)).await?;
-        Ok(self.answer(answer, &session))
-    }
-
     fn answer(&self, answer: Answer, session: &Session) -> Response<Body> {
         match answer {
             Answer::Json(body) => json(StatusCode::OK, body),
@@ -104,6 +109,7 @@ impl Endpoint {
         &self,
         parts: &Parts,
         messages: Vec<Result<Message, Malformed>>,
+        remote: Option<Remote>,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
         let session = match self.session_for(parts, header).await {
@@ -115,21 +121,17 @@ impl Endpoint {
             return Err(no_batch());
         }
         let mut good = Vec::with_capacity(messages.len());
-        let mut bad = Vec::new();
         for message in messages {
             match message {
                 Ok(Message::Request(request)) if request.method == Method::Initialize => {
                     return Err(Error::new(Reason::InvalidRequest, "initialize must not be part of a batch"));
                 }
                 Ok(message) => good.push(message),
-                Err(fault) => bad.push(malformed_element(&fault)),
+                // A batch with a broken element is refused whole, so that nothing of it is done twice.
+                Err(fault) => return Ok(malformed(&fault)),
             }
         }
-        if let [(id, error), ..] = &bad[..] {
-            // A batch with a broken element is refused whole, so that nothing of it is done twice.
-            return Ok(json(StatusCode::BAD_REQUEST, message::write_error(id.as_ref(), error)));
-        }
-        Ok(match session.batch(good, &self.caller(parts))? {
+        Ok(match session.batch(good, &self.caller(parts, remote))? {
             Some(answer) => self.answer(answer, &session),
             None => empty(StatusCode::ACCEPTED),
         })

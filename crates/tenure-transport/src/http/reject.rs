@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use tenure_session::message::{self, Malformed};
-use tenure_session::{Error, Reason, RequestId, RpcError};
+use tenure_session::{Error, Reason, RequestId};
 
 use super::body::Body;
 
@@ -41,17 +41,10 @@ pub(super) fn malformed(fault: &Malformed) -> Response<Body> {
             reject(&Error::new(Reason::ParseError, format!("The body is not valid JSON: {detail}")), None)
         }
         Malformed::Envelope(detail, id) => {
-            let error = Error::new(Reason::InvalidRequest, format!("The body is not a JSON-RPC message: {detail}"));
+            let error =
+                Error::new(Reason::InvalidRequest, format!("The body is not a JSON-RPC message: {detail}"));
             reject(&error, id.as_ref())
         }
-    }
-}
-
-/// The error object for a broken element of a batch.
-pub(super) fn malformed_element(fault: &Malformed) -> (Option<RequestId>, RpcError) {
-    match fault {
-        Malformed::Syntax(detail) => (None, RpcError::of(Reason::ParseError, detail.clone())),
-        Malformed::Envelope(detail, id) => (id.clone(), RpcError::of(Reason::InvalidRequest, *detail)),
     }
 }
 
@@ -70,18 +63,18 @@ fn status(reason: Reason) -> StatusCode {
         | Reason::SessionExpired
         | Reason::SessionDeleted
         | Reason::SessionRevoked => StatusCode::NOT_FOUND,
-        Reason::TooManySessionsOfPrincipal | Reason::TooManyRequests | Reason::TooManyStreams => {
-            StatusCode::TOO_MANY_REQUESTS
+        Reason::TooManySessionsOfPrincipal | Reason::TooManyStreams => StatusCode::TOO_MANY_REQUESTS,
+        Reason::TooManySessions | Reason::Draining | Reason::StoreUnavailable => {
+            StatusCode::SERVICE_UNAVAILABLE
         }
-        Reason::TooManySessions | Reason::Draining | Reason::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         Reason::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Reason::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
         Reason::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Reason::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         Reason::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Reason::OriginNotAllowed | Reason::HostNotAllowed => StatusCode::FORBIDDEN,
-        // Errors about a request inside a working session are answers, not failures of HTTP. A 404
-        // here would make clients give up their session.
+        // Errors about a request inside a working session are answers, not failures of HTTP: a 404 would
+        // make clients give up their session, and some SDKs give up on any other 4xx as well.
         _ => StatusCode::OK,
     }
 }

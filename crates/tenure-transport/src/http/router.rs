@@ -5,7 +5,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 
 use super::body::Body;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Remote};
 
 /// Everything the server answers. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -23,15 +23,17 @@ impl Router {
     ///
     /// # Cancel safety
     /// A request that was admitted goes on when this future is dropped.
-    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    pub async fn handle<B>(&self, request: Request<B>, remote: Option<Remote>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         match request.uri().path() {
-            "/mcp" => self.mcp.handle(request).await,
+            "/mcp" => self.mcp.handle(request, remote).await,
             "/healthz" => Self::plain(request.method(), StatusCode::OK, "ok\n"),
-            "/readyz" if self.mcp.sessions().is_ready() => Self::plain(request.method(), StatusCode::OK, "ready\n"),
+            "/readyz" if self.mcp.sessions().is_ready() => {
+                Self::plain(request.method(), StatusCode::OK, "ready\n")
+            }
             "/readyz" => Self::plain(request.method(), StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
             _ => Self::text(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp\n"),
         }

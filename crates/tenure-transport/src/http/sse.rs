@@ -41,11 +41,11 @@ pub fn write(item: &Item, retry: Duration, out: &mut BytesMut) {
 }
 
 fn write_id(id: &EventId, out: &mut BytesMut) {
-    write!(out.writer(), "id: {id}\n").expect("writing to memory does not fail");
+    writeln!(out.writer(), "id: {id}").expect("writing to memory does not fail");
 }
 
 fn write_retry(retry: Duration, out: &mut BytesMut) {
-    write!(out.writer(), "retry: {}\n", retry.as_millis()).expect("writing to memory does not fail");
+    writeln!(out.writer(), "retry: {}", retry.as_millis()).expect("writing to memory does not fail");
 }
 
 fn write_data(body: &Bytes, out: &mut BytesMut) {

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-pub(crate) const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8/5+hHgAHggJ/PchI7wAAAABJRU5ErkJggg==";
+pub(crate) const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8/5+hHgAHggJ/PchI7wAAAABJRU5ErkJggg==";
 pub(crate) const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA=";
 
 pub(crate) fn tools() -> Value {
@@ -134,15 +135,17 @@ pub(crate) fn prompt(name: &str, arguments: &serde_json::Map<String, Value>) -> 
 pub(crate) fn content(tool: &str) -> Option<Value> {
     let text = |text: &str| json!({ "type": "text", "text": text });
     let image = || json!({ "type": "image", "data": PNG, "mimeType": "image/png" });
-    let resource = |uri: &str, mime: &str, text: &str| {
-        json!({ "type": "resource", "resource": { "uri": uri, "mimeType": mime, "text": text } })
-    };
+    let resource = |uri: &str, mime: &str, text: &str| json!({ "type": "resource", "resource": { "uri": uri, "mimeType": mime, "text": text } });
     Some(match tool {
         "test_simple_text" => json!([text("This is a simple text response for testing.")]),
         "test_image_content" => json!([image()]),
         "test_audio_content" => json!([{ "type": "audio", "data": WAV, "mimeType": "audio/wav" }]),
         "test_embedded_resource" => {
-            json!([resource("test://embedded-resource", "text/plain", "This is an embedded resource content.")])
+            json!([resource(
+                "test://embedded-resource",
+                "text/plain",
+                "This is an embedded resource content."
+            )])
         }
         "test_multiple_content_types" => json!([
             text("Multiple content types test:"),

@@ -8,6 +8,7 @@
 
 mod catalog;
 mod native;
+mod rmcp_handler;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use anyhow::{Context, bail};
 use tenure::Node;
 use tenure::config::{Config, Sources};
 use tenure_backend::native::Native;
+use tenure_backend::rmcp::RmcpBackend;
 use tenure_session::port::backend::Backend;
 
 #[tokio::main]
@@ -27,7 +29,7 @@ async fn main() -> anyhow::Result<()> {
         match (arg.as_str(), value.as_str()) {
             ("--listen", _) => listen = value,
             ("--backend", "native") => {}
-
+            ("--backend", "rmcp") => backend = Arc::new(RmcpBackend::new(|| rmcp_handler::Fixtures)),
             _ => bail!("use --listen ADDRESS and --backend native|rmcp"),
         }
     }

@@ -69,7 +69,9 @@ async fn answer(call: &Call) -> Result<Value, RpcError> {
             catalog::prompt(&named.name, &named.arguments)
                 .ok_or_else(|| RpcError::of(Reason::InvalidParams, "Unknown prompt"))
         }
-        Method::CompletionComplete => Ok(json!({ "completion": { "values": [], "total": 0, "hasMore": false } })),
+        Method::CompletionComplete => {
+            Ok(json!({ "completion": { "values": [], "total": 0, "hasMore": false } }))
+        }
         method => Err(RpcError::of(Reason::MethodNotFound, format!("Method not found: {method}"))),
     }
 }
@@ -80,7 +82,8 @@ async fn tool(context: &CallContext, call: Named) -> Result<Value, RpcError> {
         return Ok(json!({ "content": content }));
     }
     let argument = |name: &str| call.arguments.get(name).and_then(Value::as_str).unwrap_or_default();
-    let number = |name: &str, default: u64| call.arguments.get(name).and_then(Value::as_u64).unwrap_or(default);
+    let number =
+        |name: &str, default: u64| call.arguments.get(name).and_then(Value::as_u64).unwrap_or(default);
     match name {
         "test_error_handling" => Ok(json!({
             "content": [{ "type": "text", "text": "This tool intentionally returns an error for testing" }],

@@ -7,7 +7,9 @@ use tenure_session::{Reason, RpcError};
 /// The tools, in a stable order.
 pub(super) fn tools() -> Value {
     let none = || object(&json!({}), &[]);
-    let text = |name: &str, about: &str| object(&json!({ name: { "type": "string", "description": about } }), &[name]);
+    let text = |name: &str, about: &str| {
+        object(&json!({ name: { "type": "string", "description": about } }), &[name])
+    };
     let pair = |first: &str, second: &str| {
         object(&json!({ first: { "type": "string" }, second: { "type": "string" } }), &[first, second])
     };
@@ -63,7 +65,7 @@ pub(super) struct PromptCall {
 }
 
 /// One prompt, filled in.
-pub(super) fn prompt(call: PromptCall) -> Result<Value, RpcError> {
+pub(super) fn prompt(call: &PromptCall) -> Result<Value, RpcError> {
     if call.name != "summarize_notebook" {
         return Err(RpcError::of(Reason::InvalidParams, format!("Unknown prompt: {}", call.name)));
     }
@@ -85,6 +87,7 @@ struct Argument {
 /// Completes the prompt's style.
 pub(super) fn complete(completion: &Completion) -> Value {
     let styles = ["short", "detailed", "formal", "friendly"];
-    let values: Vec<_> = styles.into_iter().filter(|style| style.starts_with(&completion.argument.value)).collect();
+    let values: Vec<_> =
+        styles.into_iter().filter(|style| style.starts_with(&completion.argument.value)).collect();
     json!({ "completion": { "total": values.len(), "values": values, "hasMore": false } })
 }

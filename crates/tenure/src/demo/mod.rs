@@ -51,7 +51,7 @@ impl Demo {
                 resources::check(&read::<Uri>(params.as_ref())?.uri).map(|()| json!({}))
             }
             Method::PromptsList => Ok(catalog::prompts()),
-            Method::PromptsGet => catalog::prompt(read(params.as_ref())?),
+            Method::PromptsGet => catalog::prompt(&read(params.as_ref())?),
             Method::CompletionComplete => Ok(catalog::complete(&read(params.as_ref())?)),
             Method::LoggingSetLevel => match tenure_session::rules::log_level(params.as_ref()) {
                 Some(_) => Ok(json!({})),

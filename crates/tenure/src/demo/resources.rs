@@ -31,7 +31,8 @@ pub(super) fn read(desk: &Desk, visitors: u64, uri: &str) -> Result<Value, RpcEr
         NOTEBOOK => desk.notes().join("\n"),
         VISITORS => visitors.to_string(),
         other => {
-            let number = other.strip_prefix("demo://notebook/").and_then(|number| number.parse::<usize>().ok());
+            let number =
+                other.strip_prefix("demo://notebook/").and_then(|number| number.parse::<usize>().ok());
             let note = number.and_then(|number| desk.notes().into_iter().nth(number.checked_sub(1)?));
             note.ok_or_else(|| not_found(uri))?
         }

@@ -80,9 +80,11 @@ impl Desk {
             "notebook_read" => Ok(self.read()),
             "notebook_clear" => Ok(self.clear()),
             "notebook_status" => Ok(structured(&json!({ "notes": self.kept().notes.len() }))),
-            "hashcheck_store" => arguments::<Named>(&call).and_then(|arguments| self.store(arguments)),
+            "hashcheck_store" => arguments::<Named>(&call).and_then(|arguments| self.store(&arguments)),
             "hashcheck_verify" => arguments::<Named>(&call).and_then(|arguments| self.verify(&arguments)),
-            "hashcheck_list" => Ok(structured(&json!({ "names": self.kept().hashes.keys().collect::<Vec<_>>() }))),
+            "hashcheck_list" => {
+                Ok(structured(&json!({ "names": self.kept().hashes.keys().collect::<Vec<_>>() })))
+            }
             "hashcheck_delete" => arguments::<Name>(&call).map(|arguments| self.delete(&arguments.name)),
             "long_task" => match arguments::<Seconds>(&call) {
                 Ok(arguments) => work(context, arguments.seconds).await,
@@ -96,7 +98,9 @@ impl Desk {
             drop(outlet.resource_updated(resources::NOTEBOOK).await);
         }
         // A tool that cannot do its work says so to the model, not to the protocol.
-        Ok(done.unwrap_or_else(|complaint| json!({ "content": [{ "type": "text", "text": complaint }], "isError": true })))
+        Ok(done.unwrap_or_else(
+            |complaint| json!({ "content": [{ "type": "text", "text": complaint }], "isError": true }),
+        ))
     }
 
     fn count(&self, by: u64) -> Value {
@@ -108,7 +112,9 @@ impl Desk {
     fn append(&self, note: String) -> Result<Value, String> {
         let mut kept = self.kept();
         if kept.notes.len() >= MAX_KEPT {
-            return Err(format!("The notebook is full: it holds {MAX_KEPT} notes. Clear it with notebook_clear."));
+            return Err(format!(
+                "The notebook is full: it holds {MAX_KEPT} notes. Clear it with notebook_clear."
+            ));
         }
         kept.notes.push(note);
         Ok(structured(&json!({ "notes": kept.notes.len() })))
@@ -123,7 +129,7 @@ impl Desk {
         structured(&json!({ "cleared": cleared }))
     }
 
-    fn store(&self, named: Named) -> Result<Value, String> {
+    fn store(&self, named: &Named) -> Result<Value, String> {
         let mut kept = self.kept();
         if kept.hashes.len() >= MAX_KEPT && !kept.hashes.contains_key(&named.name) {
             return Err(format!("No room: {MAX_KEPT} hashes are kept. Delete one with hashcheck_delete."));
@@ -135,7 +141,9 @@ impl Desk {
 
     fn verify(&self, named: &Named) -> Result<Value, String> {
         match self.kept().hashes.get(&named.name) {
-            Some(kept) => Ok(structured(&json!({ "name": named.name, "matches": *kept == hash(&named.text) }))),
+            Some(kept) => {
+                Ok(structured(&json!({ "name": named.name, "matches": *kept == hash(&named.text) })))
+            }
             None => Err(format!("Nothing is kept under `{}`. Store it with hashcheck_store.", named.name)),
         }
     }
@@ -172,10 +180,12 @@ async fn ask_name(context: &CallContext) -> Result<Value, RpcError> {
         #[serde(default)]
         content: serde_json::Map<String, Value>,
     }
-    let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
+    let schema =
+        json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
     let params = RawJson::of(&json!({ "message": "What is your name?", "requestedSchema": schema }));
     let answer = context.ask(&Method::ElicitationCreate, Some(&params)).await?;
-    let answer: Answer = answer.read().map_err(|error| RpcError::of(Reason::InvalidParams, error.to_string()))?;
+    let answer: Answer =
+        answer.read().map_err(|error| RpcError::of(Reason::InvalidParams, error.to_string()))?;
     let name = answer.content.get("name").and_then(Value::as_str);
     Ok(match (answer.action.as_str(), name) {
         ("accept", Some(name)) => text(&format!("Hello, {name}!")),

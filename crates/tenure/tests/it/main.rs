@@ -1,0 +1,18 @@
+//! A whole node, talked to over real sockets: what clients, operators and attackers see.
+//!
+//! Every test starts a node of its own on a free port. The client in `support` writes exact bytes, so
+//! that nothing between a test and the wire mends or hides anything.
+
+#![expect(clippy::disallowed_methods, reason = "tests start tasks and look at the clock")]
+
+mod delete;
+mod flood;
+mod handshake;
+mod http2_and_tls;
+mod isolation;
+mod limits;
+mod mount;
+mod shutdown;
+mod statuses;
+mod streams;
+mod support;

@@ -1,0 +1,7 @@
+//! Every way to be refused, and the status, code and reason that say so.
+
+mod guards;
+mod headers;
+mod messages;
+mod sizes;
+mod versions;
