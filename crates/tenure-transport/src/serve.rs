@@ -133,7 +133,8 @@ impl Server {
             // Two kinds of task, because one that may also do TLS would be five times as large.
             match &self.tls {
                 None => {
-                    let stream = Stall::new(stream, self.bounds.stall_timeout);
+                    let stream =
+                        Stall::new(stream, self.bounds.stall_timeout).opening(self.bounds.header_timeout);
                     let connection = connect(&http, &self.router, stream, remote);
                     let connection = graceful.watch(connection);
                     connections.spawn(Until {
@@ -146,10 +147,12 @@ impl Server {
                 Some(tls) => {
                     let accept = tokio::time::timeout(self.bounds.handshake_timeout, tls.accept(stream));
                     let (http, router, watcher) = (http.clone(), self.router.clone(), graceful.watcher());
-                    let stall = self.bounds.stall_timeout;
+                    let (stall, header) = (self.bounds.stall_timeout, self.bounds.header_timeout);
                     let connection = async move {
                         let stream = accept.await.map_err(|_| "the TLS handshake took too long")??;
-                        watcher.watch(connect(&http, &router, Stall::new(stream, stall), remote)).await
+                        watcher
+                            .watch(connect(&http, &router, Stall::new(stream, stall).opening(header), remote))
+                            .await
                     };
                     connections.spawn(Until {
                         connection,

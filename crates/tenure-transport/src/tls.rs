@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
@@ -13,13 +13,21 @@ use tokio_rustls::TlsAcceptor;
 pub enum TlsError {
     /// The certificate file cannot be used.
     #[error("cannot read certificates from `{0}`")]
-    Certificate(String, #[source] rustls_pki_types::pem::Error),
+    Certificate(String, #[source] Box<dyn std::error::Error + Send + Sync>),
     /// The key file cannot be used.
     #[error("cannot read a private key from `{0}`")]
-    Key(String, #[source] rustls_pki_types::pem::Error),
+    Key(String, #[source] Box<dyn std::error::Error + Send + Sync>),
     /// The two do not fit together.
     #[error("the certificate and the key do not fit together")]
     Mismatch(#[source] rustls::Error),
+}
+
+/// The operating system's error as it is, without "I/O error" in front.
+fn cause(error: pem::Error) -> Box<dyn std::error::Error + Send + Sync> {
+    match error {
+        pem::Error::Io(error) => error.into(),
+        error => error.into(),
+    }
 }
 
 /// Reads a certificate chain and its key.
@@ -30,8 +38,9 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, TlsError>
     let name = |path: &Path| path.display().to_string();
     let chain = CertificateDer::pem_file_iter(certificate)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| TlsError::Certificate(name(certificate), error))?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| TlsError::Key(name(key), error))?;
+        .and_then(|chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) })
+        .map_err(|error| TlsError::Certificate(name(certificate), cause(error)))?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| TlsError::Key(name(key), cause(error)))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -163,7 +163,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(&args.config()?),
         Command::Config(ConfigCommand::Check(args)) => {
-            args.config()?;
+            let config = args.config()?;
+            crate::wire::store(&config)?;
             say("the configuration can be used\n")
         }
         Command::Config(ConfigCommand::Show(args)) => {

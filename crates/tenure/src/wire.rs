@@ -17,16 +17,20 @@ pub(crate) fn backend() -> Arc<dyn Backend> {
     Arc::new(crate::demo::backend())
 }
 
+pub(crate) fn store(config: &Config) -> Result<Arc<dyn tenure_session::port::store::Store>, Failure> {
+    tenure_store::open::open(&config.store).map_err(|error| {
+        Failure::new(format!("cannot open the store `{}`", config.store))
+            .caused_by(error)
+            .hint("use `memory:`; it keeps sessions until the process ends")
+    })
+}
+
 /// Puts the sessions and the server together and binds the address.
 pub(crate) async fn assemble(
     config: &Config,
     backend: Arc<dyn Backend>,
 ) -> Result<(Sessions, Server), Failure> {
-    let store = tenure_store::open::open(&config.store).map_err(|error| {
-        Failure::new(format!("cannot open the store `{}`", config.store))
-            .caused_by(error)
-            .hint("use `memory:`; it keeps sessions until the process ends")
-    })?;
+    let store = store(config)?;
     let tls = match &config.tls {
         None => None,
         Some(files) => Some(tls::acceptor(&files.cert, &files.key).map_err(|error| {

@@ -91,7 +91,14 @@ pub(super) async fn watch(inner: Arc<Inner>) {
 }
 
 async fn forget(inner: &Inner, key: SessionKey) {
-    inner.tombstones.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    {
+        let mut tombstones = inner.tombstones.lock();
+        // They come up in the order they were made, unless the clock was set back.
+        match tombstones.front() {
+            Some((_, first)) if *first == key => drop(tombstones.pop_front()),
+            _ => tombstones.retain(|(_, known)| *known != key),
+        }
+    }
     let key = RecordKey::session(key);
     let outcome = match inner.store.get(key).await {
         Ok(Some(record)) => inner.store.delete(key, record.version).await,

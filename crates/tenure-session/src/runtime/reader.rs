@@ -98,7 +98,9 @@ impl Session {
             Some(text) => match EventId::parse(text, &self.key) {
                 Some(id) if self.was_issued(&state, &id) => Some(id),
                 Some(id)
-                    if id.stream.number() < state.next_stream && !state.streams.contains_key(&id.stream) =>
+                    if id.stream != StreamId::STANDALONE
+                        && id.stream.number() < state.next_stream
+                        && !state.streams.contains_key(&id.stream) =>
                 {
                     return Err(forgotten());
                 }
@@ -354,6 +356,7 @@ impl Drop for Reader {
             && stream.reader.as_ref().is_some_and(|slot| slot.reader == self.number)
         {
             stream.reader = None;
+            state.forget_if_empty(self.stream);
         }
     }
 }

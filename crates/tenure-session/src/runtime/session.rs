@@ -303,7 +303,7 @@ impl Session {
         let old = limits.max_lifetime.is_some_and(|age| now >= self.created.after(age));
         if idle || old {
             drop(state);
-            tracing::info!(session = %self.label, idle, old, "session expired");
+            tracing::debug!(session = %self.label, idle, old, "session expired");
             // Its tombstone follows by itself.
             drop(self.inner.end(self, End::Expired));
             return;

@@ -1,9 +1,11 @@
 //! All sessions of one backend: create, find, list, end.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -17,12 +19,12 @@ use super::live::Live;
 use super::session::{Session, SessionInfo, State, ended_error, unknown_error};
 use super::stream::Tailed;
 use crate::error::{Error, Reason, RpcError};
-use crate::id::{NodeId, Principal, SessionId};
+use crate::id::{NodeId, Principal, SessionId, SessionKey};
 use crate::limits::Limits;
 use crate::message::{self, RawJson, Request};
 use crate::phase::Step;
 use crate::port::backend::{Backend, Open, Opening};
-use crate::port::clock::Clock;
+use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, RecordKey, Store, StoreError, Version};
 use crate::protocol::Revision;
 use crate::record::{End, Kept, Tombstone};
@@ -48,7 +50,8 @@ pub(super) struct Inner {
     pub(super) census: Arc<Census>,
     pub(super) deadlines: Deadlines,
     pub(super) watchers: Watchers,
-    pub(super) tombstones: AtomicUsize,
+    /// Ends that are remembered, oldest first, each with the time when it is forgotten.
+    pub(super) tombstones: Mutex<VecDeque<(Time, SessionKey)>>,
     created: AtomicU64,
     ended: AtomicU64,
 }
@@ -110,7 +113,7 @@ impl Sessions {
             census: Arc::default(),
             deadlines: Deadlines::default(),
             watchers: Watchers::default(),
-            tombstones: AtomicUsize::new(0),
+            tombstones: Mutex::default(),
             created: AtomicU64::new(0),
             ended: AtomicU64::new(0),
         });
@@ -346,17 +349,21 @@ impl Inner {
         }
     }
 
-    async fn remember_end(&self, session: &Session, until: crate::port::clock::Time) {
-        if self.tombstones.fetch_add(1, Ordering::Relaxed) < self.limits.max_tombstones {
-            self.deadlines.add(until, Due::Tombstone(session.key));
-            return;
-        }
-        // Too many ends to remember: this one is forgotten. Its id stays dead all the same, it is only
-        // no longer known why.
-        self.tombstones.fetch_sub(1, Ordering::Relaxed);
-        let key = RecordKey::session(session.key);
-        if let Ok(Some(record)) = self.store.get(key).await {
-            drop(self.store.delete(key, record.version).await);
+    /// Keeps a tombstone until its time, or until there are too many: then the oldest is forgotten. Its id
+    /// stays dead all the same, it is only no longer known why.
+    async fn remember_end(&self, session: &Session, until: Time) {
+        self.deadlines.add(until, Due::Tombstone(session.key));
+        let forgotten = {
+            let mut tombstones = self.tombstones.lock();
+            tombstones.push_back((until, session.key));
+            if tombstones.len() > self.limits.max_tombstones { tombstones.pop_front() } else { None }
+        };
+        if let Some((until, key)) = forgotten {
+            self.deadlines.remove(until, Due::Tombstone(key));
+            let key = RecordKey::session(key);
+            if let Ok(Some(record)) = self.store.get(key).await {
+                drop(self.store.delete(key, record.version).await);
+            }
         }
     }
 }

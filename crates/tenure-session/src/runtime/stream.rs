@@ -223,8 +223,10 @@ impl Session {
             }
             Err(error) => {
                 // The reader still gets the events, but without ids: nobody may resume after an event
-                // that is not in the log.
-                tracing::error!(session = %self.label, %error, events = batch.len(), "could not log events");
+                // that is not in the log. A session that has just ended has no log any more.
+                if state.end.is_none() {
+                    tracing::error!(session = %self.label, %error, events = batch.len(), "could not log events");
+                }
                 vec![None; batch.len()]
             }
         };
@@ -294,6 +296,17 @@ impl State {
             if let Some(waker) = stream.reader.as_mut().and_then(|slot| slot.waker.take()) {
                 waker.wake();
             }
+        }
+        self.forget_if_empty(id);
+    }
+
+    /// Forgets a complete stream that never had an event: nobody can resume it, and no trim would find it.
+    pub(super) fn forget_if_empty(&mut self, id: StreamId) {
+        let empty = |stream: &Stream| {
+            stream.ended && stream.reader.is_none() && stream.queued == 0 && stream.last == Position::START
+        };
+        if self.streams.get(&id).is_some_and(empty) {
+            self.streams.remove(&id);
         }
     }
 

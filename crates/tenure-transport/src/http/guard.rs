@@ -85,7 +85,7 @@ impl AllowedOrigins {
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         // A colon inside brackets belongs to an IPv6 address.
-        Some((name, port)) if !port.contains(']') && !name.is_empty() => name,
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() => name,
         _ => host,
     }
 }

@@ -67,7 +67,7 @@ impl Endpoint {
                     _ => {
                         let session = self.session_for(parts, header).await?;
                         let answer = session.request(request, self.caller(parts, remote)).await?;
-                        Ok(self.answer(answer, &session))
+                        Ok(self.answer(answer, parts))
                     }
                 }
             }
@@ -96,12 +96,12 @@ impl Endpoint {
         })
     }
 
-    fn answer(&self, answer: Answer, session: &Session) -> Response<Body> {
+    fn answer(&self, answer: Answer, parts: &Parts) -> Response<Body> {
         match answer {
-            Answer::Json(body) => json(StatusCode::OK, body),
-            Answer::Stream(reader) => with_session(self.stream(reader), session),
+            Answer::Json(body) => named(json(StatusCode::OK, body), parts),
+            Answer::Stream(reader) => named(self.stream(reader), parts),
             // The client said it does not want an answer, so it gets a stream without one.
-            Answer::Withdrawn => event_stream(Body::comment(b": cancelled\n\n")),
+            Answer::Withdrawn => named(event_stream(Body::comment(b": cancelled\n\n")), parts),
         }
     }
 
@@ -132,7 +132,7 @@ impl Endpoint {
             }
         }
         Ok(match session.batch(good, &self.caller(parts, remote))? {
-            Some(answer) => self.answer(answer, &session),
+            Some(answer) => self.answer(answer, parts),
             None => empty(StatusCode::ACCEPTED),
         })
     }
@@ -185,6 +185,14 @@ impl Endpoint {
             Err(_) => Err(Error::new(Reason::BodyTimeout, "The body did not arrive in time")),
         }
     }
+}
+
+/// Names the session in a response as the client named it.
+fn named(mut response: Response<Body>, parts: &Parts) -> Response<Body> {
+    if let Some(id) = parts.headers.get(headers::SESSION_ID) {
+        response.headers_mut().insert(headers::SESSION_ID, id.clone());
+    }
+    response
 }
 
 /// Polls once, with the task's own waker.

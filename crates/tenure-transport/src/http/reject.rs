@@ -15,7 +15,11 @@ const ALLOWED: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 
 /// The response for an error, with the id of the request if it could be read.
 pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
-    let status = status(error.reason());
+    let status = match (error.reason(), id) {
+        // About one request of a working session: an answer to it, not a failure of HTTP.
+        (Reason::TooManyStreams, Some(_)) => StatusCode::OK,
+        (reason, _) => status(reason),
+    };
     log(error, status);
     let mut response = json(status, message::write_error(id, &error.to_rpc()));
     match error.reason() {

@@ -203,6 +203,7 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
 fn failed(error: ServiceError) -> ErrorData {
     ErrorData::internal_error(error.to_string(), None)
 }

@@ -137,19 +137,31 @@ async fn beyond_the_limit_the_oldest_ends_are_forgotten_first() {
 #[tokio::test]
 async fn an_idle_session_expires_and_says_so() {
     let node = demo_with(&[("session.idle_ttl", "30ms")]).await;
-    let session = Session::start(node.address()).await;
+    let session = Session::begin(node.address(), "2025-11-25").await;
     until("the session expires", || node.sessions().tallies().sessions == 0).await;
     let response = session.post(&request(1, "ping", &json!({}))).send(node.address()).await;
     assert_eq!(response.fault(), (404, -32001, "session_expired".to_owned()));
 }
 
 #[tokio::test]
-async fn a_session_with_an_open_stream_does_not_expire_for_being_idle() {
-    let node = demo_with(&[("session.idle_ttl", "30ms"), ("http.keep_alive", "20ms")]).await;
+async fn a_session_that_is_too_old_expires_even_if_it_is_used() {
+    let node = demo_with(&[("session.max_lifetime", "300ms"), ("session.idle_ttl", "200ms")]).await;
     let session = Session::start(node.address()).await;
     let mut stream = session.listen().await;
-    // Ten comments are several times the idle time.
-    for _ in 0..10 {
+    stream.event().await.unwrap();
+    assert_eq!(stream.rest().await, Vec::<String>::new());
+    assert!(stream.is_complete());
+    let response = session.request(1, "ping", &json!({})).send(node.address()).await;
+    assert_eq!(response.fault(), (404, -32001, "session_expired".to_owned()));
+}
+
+#[tokio::test]
+async fn a_session_with_an_open_stream_does_not_expire_for_being_idle() {
+    let node = demo_with(&[("session.idle_ttl", "200ms"), ("http.keep_alive", "100ms")]).await;
+    let session = Session::start(node.address()).await;
+    let mut stream = session.listen().await;
+    // Eight comments are several times the idle time.
+    for _ in 0..8 {
         assert!(stream.next().await.is_some());
     }
     assert_eq!(session.request(1, "ping", &json!({})).send(node.address()).await.status(), 200);

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 
-use crate::support::client::{Ask, Connection};
+use crate::support::client::{Ask, Connection, connect};
 use crate::support::node::{Steered, announce, demo_with, say};
 use crate::support::session::{Session, initialize};
 use crate::support::wait::{DEADLINE, until, within};
@@ -148,7 +148,7 @@ async fn a_body_that_trickles_in_does_not_get_more_time() {
     let node = demo_with(&[("http.body_timeout", "200ms")]).await;
     let session = Session::start(node.address()).await;
     let body = session.request(1, "ping", &json!({ "x": "y".repeat(4000) })).bytes();
-    let (client, server) = tokio::io::split(TcpStream::connect(node.address()).await.unwrap());
+    let (client, server) = tokio::io::split(connect(node.address()).await);
     let trickle = tokio::spawn(async move {
         let mut server = server;
         for byte in body {

@@ -6,6 +6,7 @@ use tenure_testkit::fake_backend::{Opens, Seen};
 use crate::support::client::{Ask, Response};
 use crate::support::node::{Steered, demo, demo_with, say};
 use crate::support::session::{Session, initialize, initialize_params, notification, request};
+use crate::support::wait::until;
 
 fn is_session_id(id: &str) -> bool {
     id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -89,6 +90,18 @@ async fn a_backend_that_never_answers_initialize_is_given_up_on() {
     assert_eq!(response.json()["error"]["data"]["reason"], "timed_out");
     assert_eq!(response.header("mcp-session-id"), None);
     assert_eq!(steered.node.sessions().tallies().sessions, 0);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_during_initialize_leaves_nothing_behind() {
+    let steered = Steered::start().await;
+    steered.backend.set_opens(Opens::Hangs);
+    let connection = initialize("2025-11-25").begin(steered.address()).await;
+    let held = || steered.node.sessions().tallies().sessions;
+    until("initialize has begun", || held() == 1).await;
+    drop(connection);
+    until("its seat is free", || held() == 0).await;
+    assert_eq!(steered.node.sessions().tallies().created, 0);
 }
 
 #[tokio::test]

@@ -30,9 +30,9 @@ async fn beyond_the_most_sessions_a_client_is_told_to_try_later() {
 #[tokio::test]
 async fn a_seat_is_free_again_when_its_session_expires() {
     let node = demo_with(&[("session.max_sessions", "1"), ("session.idle_ttl", "30ms")]).await;
-    Session::start(node.address()).await;
+    Session::begin(node.address(), "2025-11-25").await;
     until("the session expires", || node.sessions().tallies().sessions == 0).await;
-    Session::start(node.address()).await;
+    Session::begin(node.address(), "2025-11-25").await;
 }
 
 #[tokio::test]
@@ -98,13 +98,13 @@ async fn a_withdrawn_request_counts_until_its_handler_has_stopped() {
 }
 
 #[tokio::test]
-async fn beyond_the_most_streams_it_is_429() {
+async fn beyond_the_most_streams_a_request_is_refused_in_band_and_a_get_with_429() {
     let mut steered = Steered::with(&[("streams.max_streams", "2")]).await;
     let (session, _link) = steered.session().await;
     let (one, mut first) = steered.streaming_call(&session, 1).await;
     let (_two, _second) = steered.streaming_call(&session, 2).await;
     let refused = session.request(3, "tools/call", &json!({})).send(session.server).await;
-    assert_eq!(refused.fault(), (429, -31029, "too_many_streams".to_owned()));
+    assert_eq!(refused.fault(), (200, -31029, "too_many_streams".to_owned()));
     let refused = session.get().send(session.server).await;
     assert_eq!(refused.fault(), (429, -31029, "too_many_streams".to_owned()));
     assert_eq!(refused.header("retry-after"), Some("1"));

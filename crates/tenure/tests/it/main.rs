@@ -3,8 +3,13 @@
 //! Every test starts a node of its own on a free port. The client in `support` writes exact bytes, so
 //! that nothing between a test and the wire mends or hides anything.
 
-#![expect(clippy::disallowed_methods, reason = "tests start tasks and look at the clock")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests start tasks, look at the clock, and fail by panicking"
+)]
 
+mod cli;
 mod delete;
 mod flood;
 mod handshake;
@@ -12,6 +17,7 @@ mod http2_and_tls;
 mod isolation;
 mod limits;
 mod mount;
+mod rmcp_client;
 mod shutdown;
 mod statuses;
 mod streams;

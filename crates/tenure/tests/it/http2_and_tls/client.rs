@@ -56,7 +56,8 @@ impl Http2 {
         headers: &[(&str, &str)],
         body: String,
     ) -> Response<Incoming> {
-        let mut request = Request::builder().method(method).uri(format!("{}/mcp", self.origin)).header("accept", accept);
+        let mut request =
+            Request::builder().method(method).uri(format!("{}/mcp", self.origin)).header("accept", accept);
         if method == "POST" {
             request = request.header("content-type", "application/json");
         }
@@ -81,7 +82,8 @@ pub(crate) async fn json(response: Response<Incoming>) -> Value {
 pub(crate) async fn read_until(body: &mut Incoming, text: &str) -> String {
     let mut read = String::new();
     while !read.contains(text) {
-        let frame = within(text, body.frame()).await.unwrap_or_else(|| panic!("it ended: {read}")).expect("a frame");
+        let frame =
+            within(text, body.frame()).await.unwrap_or_else(|| panic!("it ended: {read}")).expect("a frame");
         read.push_str(std::str::from_utf8(frame.data_ref().expect("data")).expect("UTF-8"));
     }
     read

@@ -5,20 +5,23 @@ use hyper::body::Incoming;
 use hyper::http::Response;
 use serde_json::json;
 use tenure_testkit::fake_backend::FakeCall;
-use tokio::net::TcpStream;
 
 use super::client::{Http2, json, read_until};
+use crate::support::client;
 use crate::support::node::{Steered, announce, demo, demo_with, say};
 use crate::support::session::request;
 use crate::support::wait::{until, within};
 
 async fn connect(server: std::net::SocketAddr) -> Http2 {
-    let stream = within("connect", TcpStream::connect(server)).await.unwrap();
-    Http2::over(stream, &format!("http://{server}")).await
+    Http2::over(client::connect(server).await, &format!("http://{server}")).await
 }
 
 /// A call that has said `hello` and so become a stream.
-async fn streaming_call(steered: &mut Steered, client: &mut Http2, id: u64) -> (Response<Incoming>, FakeCall) {
+async fn streaming_call(
+    steered: &mut Steered,
+    client: &mut Http2,
+    id: u64,
+) -> (Response<Incoming>, FakeCall) {
     let message = request(id, "tools/call", &json!({}));
     tokio::join!(client.post(&message), async {
         let call = steered.script.call().await;
@@ -39,7 +42,10 @@ async fn calls_are_answered_with_json() {
     client.start().await;
     let call = json!({ "name": "public_echo", "arguments": { "text": "over HTTP/2" } });
     let response = client.post(&request(1, "tools/call", &call)).await;
-    assert_eq!((response.status().as_u16(), &response.headers()["content-type"]), (200, &"application/json".parse().unwrap()));
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["content-type"]),
+        (200, &"application/json".parse().unwrap())
+    );
     assert_eq!(json(response).await["result"]["content"][0]["text"], "over HTTP/2");
 }
 
@@ -81,7 +87,10 @@ async fn a_stream_can_be_resumed() {
     say(&call, "meanwhile").await;
     call.answer(&json!({}));
     let replay = rest(client.get(&[("last-event-id", &last)]).await.into_body()).await;
-    assert!(!replay.contains("hello") && replay.contains("meanwhile") && replay.contains(r#""result""#), "{replay}");
+    assert!(
+        !replay.contains("hello") && replay.contains("meanwhile") && replay.contains(r#""result""#),
+        "{replay}"
+    );
 }
 
 #[tokio::test]
@@ -101,6 +110,22 @@ async fn many_calls_run_at_once_on_one_connection() {
 }
 
 #[tokio::test]
+async fn an_answer_larger_than_any_window_arrives_whole() {
+    let mut steered = Steered::start().await;
+    let mut client = connect(steered.address()).await;
+    client.start().await;
+    let (response, call) = streaming_call(&mut steered, &mut client, 1).await;
+    let large = "x".repeat(8 << 20);
+    call.answer(&json!({ "text": large }));
+    let body = rest(response.into_body()).await;
+    assert!(
+        body.ends_with(&format!("\"result\":{{\"text\":\"{large}\"}}}}\n\n")),
+        "{} bytes came",
+        body.len()
+    );
+}
+
+#[tokio::test]
 async fn refusals_are_the_same_as_over_http1() {
     let node = demo_with(&[("http.max_body", "1KiB")]).await;
     let mut client = connect(node.address()).await;
@@ -117,20 +142,21 @@ async fn refusals_are_the_same_as_over_http1() {
     let evil = client.get(&[("origin", "https://evil.example.com")]).await;
     assert_eq!(evil.status(), 403);
     let put = client.send("PUT", "*/*", &[], String::new()).await;
-    assert_eq!((put.status().as_u16(), &put.headers()["allow"]), (405, &"GET, POST, DELETE".parse().unwrap()));
+    assert_eq!(
+        (put.status().as_u16(), &put.headers()["allow"]),
+        (405, &"GET, POST, DELETE".parse().unwrap())
+    );
 }
 
 #[tokio::test]
 async fn a_foreign_authority_is_403() {
     let node = demo().await;
-    let stream = within("connect", TcpStream::connect(node.address())).await.unwrap();
-    let mut client = Http2::over(stream, "http://evil.example.com").await;
+    let mut client = Http2::over(client::connect(node.address()).await, "http://evil.example.com").await;
     let response = client.post(&request(0, "initialize", &json!({ "protocolVersion": "2025-11-25" }))).await;
     assert_eq!(response.status(), 403);
     assert_eq!(json(response).await["error"]["data"]["reason"], "host_not_allowed");
-    // An honest authority does not excuse a Host header that says otherwise, nor the other way round.
-    let stream = within("connect", TcpStream::connect(node.address())).await.unwrap();
-    let mut client = Http2::over(stream, "http://evil.example.com").await;
+    // A Host header that says otherwise does not help: the authority is where the browser went.
+    let mut client = Http2::over(client::connect(node.address()).await, "http://evil.example.com").await;
     let response = client.send("GET", "text/event-stream", &[("host", "localhost")], String::new()).await;
     assert_eq!(response.status(), 403);
 }

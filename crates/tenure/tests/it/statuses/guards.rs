@@ -49,6 +49,17 @@ async fn a_foreign_host_alone_is_403() {
 }
 
 #[tokio::test]
+async fn a_port_that_is_no_number_does_not_make_a_name_ours() {
+    let node = demo().await;
+    for name in ["localhost:evil.example.com", "127.0.0.1:80.evil.example.com", "[::1]:x"] {
+        let host = initialize("2025-11-25").header("Host", name).send(node.address()).await;
+        let origin =
+            initialize("2025-11-25").header("Origin", &format!("http://{name}")).send(node.address()).await;
+        assert_eq!((host.status(), origin.status()), (403, 403), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn every_method_is_guarded() {
     let node = demo().await;
     let session = Session::start(node.address()).await;

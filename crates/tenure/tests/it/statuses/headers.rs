@@ -104,6 +104,10 @@ async fn health_and_readiness_are_plain_words() {
         let response = Ask::new("POST", path).send(node.address()).await;
         assert_eq!((response.status(), response.header("allow")), (405, Some("GET, HEAD")));
     }
+    let mut connection =
+        Ask::new("HEAD", "/healthz").header("Connection", "close").begin(node.address()).await;
+    assert_eq!(connection.head().await.status, 200);
+    assert_eq!(connection.until_closed().await, b"");
     // Probes come with whatever name the scheduler knows the machine by.
     let probe = Ask::new("GET", "/healthz").header("Host", "10.0.0.7:8484");
     assert_eq!(probe.send(node.address()).await.status(), 200);
@@ -129,6 +133,7 @@ async fn a_session_id_that_is_not_one_of_ours_is_404() {
         &format!("{}0", session.id),
         &long,
         &upper,
+        "ünbekannt",
     ] {
         if id == session.id {
             continue;

@@ -49,6 +49,25 @@ async fn a_body_in_chunks_is_413_when_it_grows_beyond_the_limit() {
 }
 
 #[tokio::test]
+async fn a_client_that_asks_first_is_told_to_go_on_or_refused_at_once() {
+    let node = demo_with(&[("http.max_body", "1KiB")]).await;
+    let session = Session::start(node.address()).await;
+    let asking = async |size: usize| {
+        let body = ping_of(size);
+        let bytes = session.post_raw(&body).header("Expect", "100-continue").bytes();
+        let mut connection = Connection::open(node.address()).await;
+        connection.write(&bytes[..bytes.len() - size]).await;
+        let head = connection.head().await;
+        (connection, head.status, body)
+    };
+    let (mut connection, status, body) = asking(1024).await;
+    assert_eq!(status, 100);
+    connection.write(body.as_bytes()).await;
+    assert_eq!(connection.response().await.status(), 200);
+    assert_eq!(asking(1025).await.1, 413);
+}
+
+#[tokio::test]
 async fn headers_beyond_the_limit_are_431_and_the_server_lives() {
     let node = demo_with(&[("http.max_header", "8KiB")]).await;
     for (name, size) in [("X-Large", 9 << 10), ("X-Huge", 1 << 20)] {

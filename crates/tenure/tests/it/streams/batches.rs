@@ -147,6 +147,21 @@ async fn a_request_of_a_batch_that_is_cancelled_leaves_the_others() {
 }
 
 #[tokio::test]
+async fn a_batch_of_more_requests_than_may_be_in_flight_is_served_as_far_as_it_may() {
+    let mut steered = Steered::with(&[("session.max_pending", "2")]).await;
+    let session = Session::of_revision(steered.address(), BATCHES).await;
+    let batch: Vec<_> = (1..=4).map(|id| request(id, "tools/call", &json!({}))).collect();
+    let mut stream = session.post(&json!(batch)).open(session.server).await;
+    for id in [3, 4] {
+        assert_eq!(stream.heard().await, format!("error {id} too_many_requests"));
+    }
+    for _ in 0..2 {
+        steered.script.call().await.answer(&json!({}));
+    }
+    assert_eq!(sorted(stream.rest().await), ["result 1", "result 2"]);
+}
+
+#[tokio::test]
 async fn a_batch_before_initialized_is_refused_message_by_message() {
     let node = demo().await;
     let session = Session::begin(node.address(), BATCHES).await;

@@ -103,7 +103,7 @@ async fn cancelling_stops_the_work_of_the_demo() {
 
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_answered_with_an_error_and_its_handler_told() {
-    let mut steered = Steered::with(&[("timeouts.request", "50ms")]).await;
+    let mut steered = Steered::with(&[("timeouts.request", "300ms")]).await;
     let (session, _link) = steered.session().await;
     let (call, mut stream) = steered.streaming_call(&session, 1).await;
     assert_eq!(stream.rest().await, ["hello", "error 1 timed_out"]);

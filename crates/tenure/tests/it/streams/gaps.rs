@@ -22,6 +22,7 @@ fn strange_ids(own: &str) -> Vec<String> {
         format!("{own}0"),
         own.to_uppercase() + "-",
         "x".repeat(4000),
+        "ünbekannt".to_owned(),
     ]
 }
 

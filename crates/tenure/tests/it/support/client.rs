@@ -97,6 +97,13 @@ pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
+/// Connects, and sends small writes at once.
+pub(crate) async fn connect(to: SocketAddr) -> TcpStream {
+    let stream = within("connect", TcpStream::connect(to)).await.expect("a connection");
+    stream.set_nodelay(true).expect("a socket option");
+    stream
+}
+
 /// One connection to the server.
 pub(crate) struct Connection {
     io: Box<dyn Io>,
@@ -105,7 +112,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) async fn open(to: SocketAddr) -> Self {
-        Self::over(within("connect", TcpStream::connect(to)).await.expect("a connection"))
+        Self::over(connect(to).await)
     }
 
     pub(crate) fn over(io: impl Io + 'static) -> Self {

@@ -1,0 +1,98 @@
+//! Logs: one JSON object a line, and never the name of a session.
+
+use serde_json::{Value, json};
+
+use super::process::Server;
+use crate::http2_and_tls::client::{Http2, read_until};
+use crate::support::client::{Ask, connect};
+use crate::support::session::{Session, initialize, request};
+
+/// Real traffic of every kind, good and bad, and the secret ids that came up in it.
+async fn traffic(server: &Server) -> Vec<String> {
+    let address = server.address();
+    let session = Session::start(address).await;
+    let mut stream = session.listen().await;
+    let prime = stream.event().await.unwrap().id.unwrap();
+    let subscribe = session.request(1, "resources/subscribe", &json!({ "uri": "demo://notebook" }));
+    assert_eq!(subscribe.send(address).await.status(), 200);
+    session.tool(2, "notebook_append", &json!({ "text": "note" })).await;
+    stream.message().await.unwrap();
+    session.resume(&prime).await.message().await.unwrap();
+    session.resume("garbage").await.event().await.unwrap();
+    session.request(3, "no/such/method", &json!({})).send(address).await;
+    session.request(4, "initialize", &json!({ "protocolVersion": "2025-11-25" })).send(address).await;
+    session.post_raw("{").send(address).await;
+    session.get().header("MCP-Protocol-Version", "v999").send(address).await;
+    session.get().header("Origin", "https://evil.example.com").send(address).await;
+    session.get().another("Mcp-Session-Id", &session.id).send(address).await;
+    session.post_raw(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#).send(address).await;
+    assert_eq!(session.delete().send(address).await.status(), 204);
+    session.get().send(address).await;
+    let unknown = "0123456789abcdef0123456789abcdef".to_owned();
+    session.get().header("Mcp-Session-Id", &unknown).send(address).await;
+    Ask::new("PUT", "/mcp").header("Mcp-Session-Id", &session.id).send(address).await;
+
+    let mut http2 = Http2::over(connect(address).await, &format!("http://{address}")).await;
+    http2.start().await;
+    http2.post(&request(1, "tools/list", &json!({}))).await;
+    let mut listening = http2.get(&[]).await.into_body();
+    read_until(&mut listening, "data: \n\n").await;
+    vec![session.id, http2.session.clone().unwrap(), unknown]
+}
+
+#[tokio::test]
+async fn no_session_id_is_in_the_logs_even_at_the_lowest_level() {
+    for format in ["json", "pretty"] {
+        let server = Server::start(&["--log", format, "--log-level", "trace"]).await;
+        let secrets = traffic(&server).await;
+        server.signal("TERM").await;
+        let (_, _, logs) = server.ended().await;
+        assert!(logs.contains("session created"), "{format}: {logs}");
+        for secret in secrets {
+            let line = logs.lines().find(|line| line.contains(&secret));
+            assert_eq!(line, None, "{format}: a session's id was logged");
+        }
+    }
+}
+
+#[tokio::test]
+async fn json_logs_are_one_object_a_line() {
+    let server = Server::start(&["--log", "json", "--log-level", "debug"]).await;
+    traffic(&server).await;
+    let url = server.url.clone();
+    server.signal("TERM").await;
+    let (_, _, logs) = server.ended().await;
+    let lines: Vec<Value> = logs.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    for line in &lines {
+        for member in ["timestamp", "level", "message", "target"] {
+            assert!(line[member].is_string(), "{member} is missing: {line}");
+        }
+    }
+    let find = |message: &str| {
+        lines.iter().find(|line| line["message"] == message).unwrap_or_else(|| panic!("{message}"))
+    };
+    assert_eq!((&find("listening")["url"], &find("listening")["store"]), (&json!(url), &json!("memory:")));
+    assert!(
+        find("session created")["session"].as_str().unwrap().starts_with("s-"),
+        "a label that is no secret"
+    );
+    assert_eq!(find("stopping")["signal"], "SIGTERM");
+    assert_eq!(find("stopped")["level"], "INFO");
+}
+
+#[tokio::test]
+async fn nothing_is_an_error_or_a_warning_when_nothing_is_wrong() {
+    let server = Server::start(&["--log", "json", "--log-level", "warn"]).await;
+    let session = Session::start(server.address()).await;
+    let mut stream = session.listen().await;
+    stream.event().await.unwrap();
+    session.tool(1, "public_echo", &json!({ "text": "hello" })).await;
+    // A client that hangs up in the middle is everyday life.
+    drop(stream);
+    drop(session.request(2, "tools/list", &json!({})).begin(server.address()).await);
+    assert_eq!(session.delete().send(server.address()).await.status(), 204);
+    assert_eq!(initialize("2025-11-25").send(server.address()).await.status(), 200);
+    server.signal("TERM").await;
+    let (status, _, logs) = server.ended().await;
+    assert_eq!((status.code(), logs.as_str()), (Some(0), ""));
+}

@@ -1,0 +1,91 @@
+//! Runs the binary, reads what it says, sends it signals.
+
+use std::net::SocketAddr;
+use std::process::{ExitStatus, Stdio};
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::support::wait::within;
+
+/// The command with nothing of this process's environment that could steer it.
+pub(super) fn tenure(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TENURE_") {
+            command.env_remove(name);
+        }
+    }
+    // Help is wrapped to the terminal's width; without one, to the most that is allowed.
+    command.env_remove("COLUMNS").args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// What a finished command said.
+pub(super) struct Said {
+    pub(super) code: Option<i32>,
+    pub(super) out: String,
+    pub(super) err: String,
+}
+
+/// Runs a command to its end.
+pub(super) async fn run(arguments: &[&str]) -> Said {
+    finish(tenure(arguments)).await
+}
+
+pub(super) async fn finish(mut command: Command) -> Said {
+    let output = within("the command ends", command.output()).await.expect("it runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// A server in a process of its own.
+pub(super) struct Server {
+    child: Child,
+    out: Lines<BufReader<ChildStdout>>,
+    err: AbortOnDropHandle<String>,
+    pub(super) url: String,
+}
+
+impl Server {
+    /// Starts `tenure serve` on a free port with these arguments, and reads its address.
+    pub(super) async fn start(arguments: &[&str]) -> Self {
+        let mut command = tenure(&["serve", "--listen", "127.0.0.1:0"]);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut err = child.stderr.take().expect("piped");
+        let err = tokio::spawn(async move {
+            let mut text = String::new();
+            err.read_to_string(&mut text).await.expect("UTF-8");
+            text
+        });
+        let url = within("the address", out.next_line()).await.expect("a line").expect("an address");
+        Self { child, out, err: AbortOnDropHandle::new(err), url }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        let address = self.url.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp"));
+        address
+            .and_then(|address| address.parse().ok())
+            .unwrap_or_else(|| panic!("an endpoint: {}", self.url))
+    }
+
+    /// Sends a signal to this process and no other.
+    pub(super) async fn signal(&self, name: &str) {
+        let id = self.child.id().expect("it runs").to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status().await.expect("kill");
+        assert!(sent.success());
+    }
+
+    /// Waits for the end; returns how it ended, and what it said after the address and as logs.
+    pub(super) async fn ended(mut self) -> (ExitStatus, String, String) {
+        let status = within("the process ends", self.child.wait()).await.expect("a status");
+        let mut out = String::new();
+        while let Some(line) = within("output", self.out.next_line()).await.expect("UTF-8") {
+            out.push_str(&line);
+        }
+        (status, out, within("logs", self.err).await.expect("logs"))
+    }
+}
