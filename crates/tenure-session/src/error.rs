@@ -74,6 +74,8 @@ reasons! {
     TooManySessionsOfPrincipal = "too_many_sessions_of_principal", -31029;
     /// The session has as many requests in flight as it may.
     TooManyRequests = "too_many_requests", -31029;
+    /// The session watches as many resources as it may.
+    TooManySubscriptions = "too_many_subscriptions", -31029;
     /// The session has as many streams open as it may.
     TooManyStreams = "too_many_streams", -31029;
     /// A body larger than allowed.
@@ -179,6 +181,7 @@ impl Error {
             Reason::TooManySessions
             | Reason::TooManySessionsOfPrincipal
             | Reason::TooManyRequests
+            | Reason::TooManySubscriptions
             | Reason::TooManyStreams => Kind::Full,
             Reason::Interrupted
             | Reason::BackendUnavailable

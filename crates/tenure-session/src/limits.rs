@@ -43,7 +43,11 @@ pub struct Limits {
     pub max_sessions: usize,
     /// Sessions of one principal.
     pub max_sessions_per_principal: usize,
-    /// Streams of one session that are open or still kept for resumption.
+    /// The largest params of `initialize`; they are kept as long as the session.
+    pub max_initialize_bytes: usize,
+    /// Resources one session may watch.
+    pub max_subscriptions: usize,
+    /// Streams of one session that are open at once.
     pub max_streams: usize,
     /// Requests in flight from the client, and as many the other way.
     pub max_pending: usize,
@@ -88,6 +92,8 @@ impl Default for Limits {
             max_tombstones: 100_000,
             max_sessions: 200_000,
             max_sessions_per_principal: 200_000,
+            max_initialize_bytes: 64 << 10,
+            max_subscriptions: 1000,
             max_streams: 256,
             max_pending: 128,
             max_event_bytes: 16 << 20,

@@ -110,8 +110,8 @@ pub enum Message {
 pub enum Incoming {
     /// One message.
     One(Message),
-    /// An array; revision 2025-03-26 allows it.
-    Batch(Vec<Result<Message, Malformed>>),
+    /// An array; revision 2025-03-26 allows it. Its elements are not read yet: most sessions refuse it.
+    Batch(Vec<RawJson>),
 }
 
 /// Why a body or message could not be read.
@@ -145,20 +145,54 @@ fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&
     <&RawValue>::deserialize(from).map(Some)
 }
 
+/// The most messages one batch may have. Bounded while it is read: a small body can name millions.
+const MAX_BATCH: usize = 1000;
+
+struct Elements<'a>(Vec<&'a RawValue>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Bounded;
+        impl<'de> serde::de::Visitor<'de> for Bounded {
+            type Value = Vec<&'de RawValue>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "at most {MAX_BATCH} messages")
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = from.next_element()? {
+                    if elements.len() == MAX_BATCH {
+                        return Err(serde::de::Error::invalid_length(MAX_BATCH + 1, &self));
+                    }
+                    elements.push(element);
+                }
+                Ok(elements)
+            }
+        }
+        from.deserialize_seq(Bounded).map(Elements)
+    }
+}
+
 impl Incoming {
     /// Reads a body.
     ///
     /// # Errors
-    /// When it is not JSON, or not one JSON-RPC message. Faults inside a batch stay with their element.
+    /// When it is not JSON, or not one JSON-RPC message, or a batch without end.
     pub fn parse(body: &Bytes) -> Result<Self, Malformed> {
         match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
             Some(b'[') => {
-                let elements: Vec<&RawValue> = serde_json::from_slice(body).map_err(|e| syntax(&e))?;
-                if elements.is_empty() {
+                let elements: Elements<'_> =
+                    serde_json::from_slice(body).map_err(|error| match error.is_data() {
+                        true => Malformed::Envelope("too many messages in a batch", None),
+                        false => syntax(&error),
+                    })?;
+                if elements.0.is_empty() {
                     return Err(Malformed::Envelope("an empty batch", None));
                 }
-                let parse = |raw: &&RawValue| Message::parse(&body.slice_ref(raw.get().as_bytes()));
-                Ok(Self::Batch(elements.iter().map(parse).collect()))
+                let raw = |element: &&RawValue| RawJson(body.slice_ref(element.get().as_bytes()));
+                Ok(Self::Batch(elements.0.iter().map(raw).collect()))
             }
             _ => Message::parse(body).map(Self::One),
         }

@@ -187,6 +187,8 @@ pub fn check_header(header: Option<&str>) -> Result<(), Error> {
 
 /// The error for a version that is not served.
 pub fn unsupported(requested: &str) -> Error {
+    // Said back, but not at any length.
+    let requested: &str = &requested.chars().take(64).collect::<String>();
     let supported: Vec<_> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
     Error::new(Reason::UnsupportedVersion, format!("Unsupported protocol version: {requested}"))
         .with("supported", supported)

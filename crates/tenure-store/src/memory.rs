@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Durability, Epoch, Event, Expected, Keep, Kept, NewEvent, Place, Record, RecordKey, Space,
-    Store, StoreError, Stored, Stretch, Version,
+    Capabilities, Durability, Epoch, Event, Expected, Keep, Kept, NewEvent, Place, ReadLimit, Record,
+    RecordKey, Space, Store, StoreError, Stored, Stretch, Version,
 };
 
 const SHARDS: usize = 32;
@@ -179,13 +179,21 @@ impl Log {
         position
     }
 
-    fn read(&self, stream: StreamId, after: Position, limit: usize) -> Stretch {
+    fn read(&self, stream: StreamId, after: Position, limit: ReadLimit) -> Stretch {
         let Some(stream) = self.streams.get(&stream) else {
             // Nothing of it is left, or nothing ever was on it.
             return Stretch { events: Vec::new(), trimmed: self.trimmed };
         };
         let start = stream.events.partition_point(|event| event.position <= after);
-        let events = stream.events.iter().skip(start).take(limit).cloned().collect();
+        let mut events: Vec<Event> = Vec::new();
+        let mut bytes = 0;
+        for event in stream.events.iter().skip(start).take(limit.events) {
+            bytes += event.body.len();
+            if bytes > limit.bytes && !events.is_empty() {
+                break;
+            }
+            events.push(event.clone());
+        }
         Stretch { events, trimmed: stream.trimmed }
     }
 
@@ -286,7 +294,13 @@ impl Store for Memory {
         Box::pin(ready(self.append_now(session, epoch, batch)))
     }
 
-    fn read(&self, session: SessionKey, stream: StreamId, after: Position, limit: usize) -> Stored<Stretch> {
+    fn read(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Position,
+        limit: ReadLimit,
+    ) -> Stored<Stretch> {
         let shard = self.shard(&session).lock();
         let stretch = shard.logs.get(&session).map(|log| log.read(stream, after, limit)).unwrap_or_default();
         drop(shard);

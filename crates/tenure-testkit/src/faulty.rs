@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, Record, RecordKey, Space, Store, StoreError, Stored,
-    Stretch, Version,
+    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, Space, Store,
+    StoreError, Stored, Stretch, Version,
 };
 use tokio::sync::watch;
 
@@ -19,6 +19,9 @@ pub struct Faulty {
     fail_at: AtomicU64,
     broken: AtomicBool,
     held: watch::Sender<bool>,
+    trims_fail: AtomicBool,
+    trims: AtomicU64,
+    puts_held: watch::Sender<bool>,
 }
 
 impl Faulty {
@@ -30,6 +33,9 @@ impl Faulty {
             fail_at: AtomicU64::new(u64::MAX),
             broken: AtomicBool::new(false),
             held: watch::Sender::new(false),
+            trims_fail: AtomicBool::new(false),
+            trims: AtomicU64::new(0),
+            puts_held: watch::Sender::new(false),
         }
     }
 
@@ -51,6 +57,26 @@ impl Faulty {
     /// Lets appends go on.
     pub fn release_appends(&self) {
         self.held.send_replace(false);
+    }
+
+    /// Makes writes of records take effect at once but answer only after [`Faulty::answer_puts`].
+    pub fn hold_answers_of_puts(&self) {
+        self.puts_held.send_replace(true);
+    }
+
+    /// Lets writes of records answer.
+    pub fn answer_puts(&self) {
+        self.puts_held.send_replace(false);
+    }
+
+    /// Makes every trim fail.
+    pub fn fail_trims(&self) {
+        self.trims_fail.store(true, Ordering::SeqCst);
+    }
+
+    /// How many trims were tried.
+    pub fn trims(&self) -> u64 {
+        self.trims.load(Ordering::SeqCst)
     }
 
     fn fault(&self) -> Option<StoreError> {
@@ -75,7 +101,13 @@ impl Store for Faulty {
         expected: Expected,
         deadline: Option<Time>,
     ) -> Stored<Version> {
-        self.run(|store| store.put(key, value, expected, deadline))
+        let put = self.run(|store| store.put(key, value, expected, deadline));
+        let mut held = self.puts_held.subscribe();
+        Box::pin(async move {
+            let outcome = put.await;
+            held.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
+            outcome
+        })
     }
 
     fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
@@ -122,11 +154,21 @@ impl Store for Faulty {
         })
     }
 
-    fn read(&self, session: SessionKey, stream: StreamId, after: Position, limit: usize) -> Stored<Stretch> {
+    fn read(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Position,
+        limit: ReadLimit,
+    ) -> Stored<Stretch> {
         self.run(|store| store.read(session, stream, after, limit))
     }
 
     fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+        self.trims.fetch_add(1, Ordering::SeqCst);
+        if self.trims_fail.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(StoreError::Busy)));
+        }
         self.run(|store| store.trim(session, keep))
     }
 

@@ -8,11 +8,12 @@ use bytes::Bytes;
 use tenure_session::id::{NodeId, Position, SessionId, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Epoch, Expected, Keep, NewEvent, Place, RecordKey, Space, Store, StoreError, Version,
+    Epoch, Expected, Keep, NewEvent, Place, ReadLimit, RecordKey, Space, Store, StoreError, Version,
 };
 
 type Shared = Arc<dyn Store>;
 
+const READ_ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
 const KEEP_ALL: Keep = Keep { events: usize::MAX, bytes: usize::MAX, since: Time(0) };
 
 /// Runs every clause, each on a store of its own.
@@ -55,7 +56,7 @@ async fn owned(store: &Shared) -> (SessionKey, Epoch) {
 }
 
 async fn bodies(store: &Shared, session: SessionKey, stream: u32, after: Position) -> Vec<String> {
-    let stretch = store.read(session, StreamId::new(stream), after, usize::MAX).await.expect("read");
+    let stretch = store.read(session, StreamId::new(stream), after, READ_ALL).await.expect("read");
     stretch.events.iter().map(|event| String::from_utf8_lossy(&event.body).into_owned()).collect()
 }
 
@@ -190,9 +191,16 @@ async fn clause_10_read_is_exact(store: Shared) {
     assert_eq!(bodies(&store, session, 0, positions[1]).await, ["a1", "a2"]);
     assert_eq!(bodies(&store, session, 0, positions[4]).await, [""; 0]);
     assert_eq!(bodies(&store, session, 9, Position::START).await, [""; 0]);
-    let page = store.read(session, StreamId::new(0), Position::START, 2).await.expect("reads");
+    let page = store
+        .read(session, StreamId::new(0), Position::START, ReadLimit { events: 2, ..READ_ALL })
+        .await
+        .expect("reads");
     assert_eq!(page.events.len(), 2);
     assert_eq!((page.events[1].position, page.trimmed), (positions[2], Position::START));
+    for (bytes, events) in [(0, 1), (3, 1), (4, 2), (5, 2), (6, 3)] {
+        let page = store.read(session, StreamId::new(0), Position::START, ReadLimit { bytes, ..READ_ALL });
+        assert_eq!(page.await.expect("reads").events.len(), events, "at most {bytes} bytes");
+    }
 }
 
 async fn clause_11_trim_forgets_the_oldest(store: Shared) {
@@ -205,7 +213,7 @@ async fn clause_11_trim_forgets_the_oldest(store: Shared) {
     let kept = store.trim(session, Keep { events: 4, ..KEEP_ALL }).await.expect("trims");
     // `since` 0 forgets what happened at 0 as well; two are over the count.
     assert_eq!((kept.events, kept.bytes, kept.oldest, kept.trimmed), (4, 4, Some(Time(20)), positions[1]));
-    let first = store.read(session, StreamId::new(0), Position::START, 10).await.expect("reads");
+    let first = store.read(session, StreamId::new(0), Position::START, READ_ALL).await.expect("reads");
     assert_eq!((first.events.len(), first.trimmed), (2, positions[0]));
     let kept = store.trim(session, Keep { since: Time(20), ..KEEP_ALL }).await.expect("trims");
     assert_eq!((kept.events, kept.oldest), (3, Some(Time(30))));
@@ -214,7 +222,7 @@ async fn clause_11_trim_forgets_the_oldest(store: Shared) {
     assert_eq!(bodies(&store, session, 1, Position::START).await, ["5"]);
     let more = store.append(session, epoch, vec![event(0, "6")]).await.expect("appends");
     assert!(more[0] > positions[5], "positions go on after a trim");
-    let gap = store.read(session, StreamId::new(0), positions[0], 10).await.expect("reads");
+    let gap = store.read(session, StreamId::new(0), positions[0], READ_ALL).await.expect("reads");
     assert!(gap.trimmed > positions[0], "a reader learns of what is gone");
 }
 

@@ -103,7 +103,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Stall<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        let outcome = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.watch(outcome, cx)
     }
 }
 

@@ -1,10 +1,11 @@
-//! Keeps a handler's panic from leaving a request unanswered.
+//! Keeps a handler's panic from leaving a request unanswered, and a deaf one from running forever.
 //!
 //! rmcp's loop runs handlers in tasks of their own; one that panics there simply never answers.
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::rmcp::model::{ProtocolVersion, ServerResult};
 use ::rmcp::service::{NotificationContext, RequestContext, RoleServer, Service, ServiceRole};
@@ -12,6 +13,9 @@ use ::rmcp::{ErrorData, ServerHandler};
 use futures_util::FutureExt;
 use serde_json::json;
 use tenure_session::Reason;
+
+/// What a cancelled handler gets to clean up before it is dropped.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// A handler whose panics are errors.
 pub(super) struct Caught<H>(pub(super) Arc<H>);
@@ -22,7 +26,17 @@ impl<H: ServerHandler> Service<RoleServer> for Caught<H> {
         request: <RoleServer as ServiceRole>::PeerReq,
         context: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
-        match AssertUnwindSafe(self.0.handle_request(request, context)).catch_unwind().await {
+        let cancelled = context.ct.clone();
+        let answer = AssertUnwindSafe(self.0.handle_request(request, context)).catch_unwind();
+        let given_up = async {
+            cancelled.cancelled().await;
+            tokio::time::sleep(GRACE).await;
+        };
+        let answer = tokio::select! {
+            answer = answer => answer,
+            () = given_up => return Err(ErrorData::internal_error("The request was cancelled", None)),
+        };
+        match answer {
             Ok(answer) => answer,
             Err(_) => {
                 tracing::error!("an rmcp handler panicked");

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ::rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientResult, GetExtensions,
-    JsonRpcMessage, NumberOrString, RequestId, ServerJsonRpcMessage, ServerNotification, ServerRequest,
+    JsonRpcMessage, NumberOrString, ProgressToken, RequestId, ServerJsonRpcMessage, ServerNotification,
+    ServerRequest,
 };
 use ::rmcp::service::{OriginatingRequestId, RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use ::rmcp::transport::Transport;
@@ -85,11 +86,16 @@ impl Traffic {
         state.asking.clear();
     }
 
-    /// The outlet for a message that rmcp's loop tied to a request, or that nothing is known of.
-    fn outlet_of(&self, origin: Option<&RequestId>) -> Outlet {
+    /// The outlet for a message that rmcp's loop tied to a request, or that nothing is known of. None if
+    /// the request is over: its questions must not end up with another.
+    fn outlet_of(&self, origin: Option<&RequestId>) -> Option<Outlet> {
         let state = self.state();
-        let looped = origin.and_then(|id| state.looped.get(id)).map(|looped| &looped.context);
-        looped.or(state.in_place.as_ref()).map_or_else(|| self.outlet.clone(), |context| context.outlet())
+        match origin {
+            Some(id) => state.looped.get(id).map(|looped| looped.context.outlet()),
+            None => {
+                Some(state.in_place.as_ref().map_or_else(|| self.outlet.clone(), |context| context.outlet()))
+            }
+        }
     }
 
     /// The outlet for a log message: that of the only request in flight, if there is just one.
@@ -103,10 +109,15 @@ impl Traffic {
     }
 
     /// The outlet of the request that carries this progress token.
-    fn outlet_of_token(&self, token: &RawJson) -> Outlet {
+    ///
+    /// Compared as values, because a client may write its token with escapes that rmcp does not.
+    fn outlet_of_token(&self, token: &ProgressToken) -> Outlet {
         let state = self.state();
         let mut contexts = state.in_place.iter().chain(state.looped.values().map(|looped| &looped.context));
-        let owner = contexts.find(|context| context.progress_token().as_ref() == Some(token));
+        let owner = contexts.find(|context| {
+            let own = context.progress_token();
+            own.is_some_and(|own| own.read::<ProgressToken>().is_ok_and(|own| own == *token))
+        });
         owner.map_or_else(|| self.outlet.clone(), |context| context.outlet())
     }
 
@@ -125,9 +136,10 @@ impl Traffic {
         let traffic = Arc::clone(self);
         let asking = id.clone();
         let task = async move {
-            let answer = match split(&whole) {
-                Some((method, params)) => outlet.ask(&method, params.as_ref()).await,
-                None => Err(RpcError::of(Reason::Internal, "a request without a method")),
+            let answer = match (outlet, split(&whole)) {
+                (Some(outlet), Some((method, params))) => outlet.ask(&method, params.as_ref()).await,
+                (None, _) => Err(RpcError::of(Reason::Cancelled, "The request that asks this is over")),
+                (_, None) => Err(RpcError::of(Reason::Internal, "a request without a method")),
             };
             let message = match answer {
                 Ok(result) => match result.read::<ClientResult>() {
@@ -153,7 +165,7 @@ impl Traffic {
     async fn say(self: &Arc<Self>, notification: ServerNotification) {
         let outlet = match &notification {
             ServerNotification::ProgressNotification(progress) => {
-                self.outlet_of_token(&RawJson::of(&progress.params.progress_token))
+                self.outlet_of_token(&progress.params.progress_token)
             }
             ServerNotification::LoggingMessageNotification(_) => self.outlet_of_only(),
             ServerNotification::CancelledNotification(cancelled) => {
@@ -214,17 +226,24 @@ impl ThroughLoop {
             answered = &mut self.answered => return answered.unwrap_or_else(|_| gone()),
             () = self.context.cancelled() => {}
         }
-        let params = CancelledNotificationParam::new(Some(self.id.clone()), None);
-        let notification = CancelledNotification::new(params);
-        let message = JsonRpcMessage::notification(notification.into());
-        drop(self.traffic.inbound.send(Box::new(message)).await);
         Err(RpcError::of(Reason::Cancelled, "The request was cancelled"))
     }
 }
 
 impl Drop for ThroughLoop {
     fn drop(&mut self) {
-        self.traffic.state().looped.remove(&self.id);
+        if self.traffic.state().looped.remove(&self.id).is_none() {
+            return;
+        }
+        // Nobody waits for the answer any more: withdrawn, timed out, or the session is over.
+        let params = CancelledNotificationParam::new(Some(self.id.clone()), None);
+        let notification = CancelledNotification::new(params);
+        let message = Box::new(JsonRpcMessage::notification(notification.into()));
+        if let Err(mpsc::error::TrySendError::Full(message)) = self.traffic.inbound.try_send(message) {
+            let inbound = self.traffic.inbound.clone();
+            // It ends with the loop at the latest, whose end closes the queue.
+            drop(spawn(async move { drop(inbound.send(message).await) }));
+        }
     }
 }
 

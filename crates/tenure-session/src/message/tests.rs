@@ -7,7 +7,10 @@ use proptest::prelude::*;
 fn check(body: &str, expected: &Expect) {
     let text = match Incoming::parse(&Bytes::copy_from_slice(body.as_bytes())) {
         Ok(Incoming::One(message)) => format!("{message:?}"),
-        Ok(Incoming::Batch(messages)) => format!("{messages:?}"),
+        Ok(Incoming::Batch(elements)) => {
+            let messages: Vec<_> = elements.iter().map(|element| Message::parse(element.bytes())).collect();
+            format!("{messages:?}")
+        }
         Err(malformed) => format!("{malformed:?}"),
     };
     expected.assert_eq(&text);
@@ -99,6 +102,15 @@ fn a_fault_in_a_batch_stays_with_its_element() {
             r#"[Ok(Request(Request { id: 1, method: ping, params: None })), Err(Envelope("a message is a JSON object", None))]"#
         ]],
     );
+}
+
+#[test]
+fn a_batch_is_bounded_while_it_is_read() {
+    check(
+        &format!("[{}1]", "1,".repeat(100_000)),
+        &expect![[r#"Envelope("too many messages in a batch", None)"#]],
+    );
+    check("[1,2", &expect![[r#"Syntax("EOF while parsing a list at line 1 column 4")"#]]);
 }
 
 #[test]

@@ -104,6 +104,15 @@ pub struct Stretch {
     pub trimmed: Position,
 }
 
+/// How much to read at most. One event is read however large it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadLimit {
+    /// At most this many events.
+    pub events: usize,
+    /// At most this many bytes.
+    pub bytes: usize,
+}
+
 /// How much of a session's events to keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keep {
@@ -198,7 +207,8 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 /// 9. `append` is atomic and assigns growing positions, in the order of the batch, unique in the
 ///    session.
 /// 10. `read(after)` yields the events of exactly that stream and session with a higher position, in
-///     order, none left out but trimmed ones, and says up to where it was trimmed.
+///     order, none left out but trimmed ones, as many as the limit allows but at least one, and says up
+///     to where it was trimmed.
 /// 11. `trim` forgets the oldest events of the session first, whatever their stream, until all bounds
 ///     of [`Keep`] hold.
 /// 12. `drop_session` forgets all events and the ownership of the session, and nothing else.
@@ -237,7 +247,13 @@ pub trait Store: Send + Sync + 'static {
     /// Adds events. See clauses 8 and 9.
     fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>>;
     /// Reads a stretch of a stream. See clause 10.
-    fn read(&self, session: SessionKey, stream: StreamId, after: Position, limit: usize) -> Stored<Stretch>;
+    fn read(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Position,
+        limit: ReadLimit,
+    ) -> Stored<Stretch>;
     /// Forgets old events. See clause 11.
     fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept>;
     /// Forgets all events of a session. See clause 12.

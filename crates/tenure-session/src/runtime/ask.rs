@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::session::{Session, ended_error};
+use super::session::{InFlight, Session, State, ended_error};
 use super::stream::Origin;
 use crate::error::{Error, Reason, RpcError};
 use crate::id::RequestId;
@@ -58,6 +58,9 @@ impl Session {
             state.next_ask += 1;
             let number = state.next_ask;
             state.asks.insert(number, Ask { answer });
+            if let Some(call) = state.call_of(&origin) {
+                call.asking += 1;
+            }
             Asked { session: Arc::clone(self), origin, number }
         };
         let body = message::write_request(&RequestId::from_number(asked.number), method, params);
@@ -101,9 +104,28 @@ impl Session {
     }
 }
 
+impl State {
+    /// The request in flight that an origin names.
+    fn call_of(&mut self, origin: &Origin) -> Option<&mut InFlight> {
+        match origin {
+            Origin::Session => None,
+            Origin::Call { id, number } => self.calls.get_mut(id).filter(|call| call.number == *number),
+        }
+    }
+}
+
 impl Drop for Asked {
     fn drop(&mut self) {
-        if self.session.state.lock().asks.remove(&self.number).is_none() {
+        let now = self.session.inner.clock.now();
+        let open = {
+            let mut state = self.session.state.lock();
+            if let Some(call) = state.call_of(&self.origin) {
+                call.asking = call.asking.saturating_sub(1);
+                call.progressed = Some(now);
+            }
+            state.asks.remove(&self.number).is_some()
+        };
+        if !open {
             return;
         }
         let params = serde_json::json!({ "requestId": self.number, "reason": "no longer needed" });

@@ -72,6 +72,8 @@ impl Session {
         self.touch();
         let requests = messages.iter().filter(|message| matches!(message, Message::Request(_))).count();
         let share = (requests > 0).then(|| self.open_stream(requests)).transpose()?;
+        // Attached before anything is answered, so that nothing can complete and be forgotten before.
+        let reader = share.map(|stream| self.reader_of(stream));
         for message in messages {
             match (message, share) {
                 (Message::Request(request), Some(stream)) => self.batch_request(request, caller, stream),
@@ -80,7 +82,7 @@ impl Session {
                 (Message::Response(response), _) => self.response(response)?,
             }
         }
-        Ok(share.map(|stream| Answer::Stream(self.reader_of(stream))))
+        Ok(reader.map(Answer::Stream))
     }
 
     fn batch_request(self: &Arc<Self>, request: Request, caller: &Caller, stream: StreamId) {
@@ -124,6 +126,7 @@ impl Session {
     ) -> Result<Option<Run>, Error> {
         let now = self.inner.clock.now();
         let limits = &self.inner.limits;
+        let afterwards = afterwards(&request);
         let (link, number) = {
             let mut state = self.state.lock();
             self.check_alive(&state)?;
@@ -144,6 +147,16 @@ impl Session {
             }
             if stream.is_none() && state.count_streams() >= limits.max_streams {
                 return Err(too_many_streams(limits.max_streams));
+            }
+            if let Afterwards::Subscribe(uri) = &afterwards
+                && state.subscriptions.len() >= limits.max_subscriptions
+                && !state.subscriptions.contains(uri)
+            {
+                let error = Error::new(
+                    Reason::TooManySubscriptions,
+                    "The session watches as many resources as it may",
+                );
+                return Err(error.with("limit", limits.max_subscriptions));
             }
             if state.calls.contains_key(&request.id) {
                 return Err(Error::new(
@@ -166,12 +179,12 @@ impl Session {
                 waiter: None,
                 cancel: None,
                 progressed: None,
+                asking: 0,
             };
             state.calls.insert(request.id.clone(), call);
             (link, number)
         };
         let id = request.id.clone();
-        let afterwards = afterwards(&request);
         let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
         // From here on `Run` answers for the call, also if the backend panics while starting it.
         let mut run = Run { session: Arc::clone(self), id, number, afterwards, reply: None, timer: None };
@@ -292,7 +305,8 @@ impl Run {
             let state = self.session.state.lock();
             let call = state.calls.get(&self.id).filter(|call| call.number == self.number);
             let left = call.and_then(|call| {
-                let quiet_since = call.progressed.unwrap_or(call.started);
+                // While the client is asked something, the time is the client's.
+                let quiet_since = if call.asking > 0 { now } else { call.progressed.unwrap_or(call.started) };
                 let end = quiet_since
                     .after(limits.request_timeout)
                     .min(call.started.after(limits.max_request_time));

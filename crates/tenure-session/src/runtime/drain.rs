@@ -37,8 +37,9 @@ impl Sessions {
                 idle.await;
             }
         };
-        let in_time = tokio::time::timeout(deadline, idle).await.is_ok();
-        let interrupted = if in_time { 0 } else { self.interrupt() };
+        // In time or not: a request may have slipped in just before the door closed.
+        drop(tokio::time::timeout(deadline, idle).await);
+        let interrupted = self.interrupt();
         let mut links = Vec::new();
         for session in self.0.live.all() {
             links.extend(session.state.lock().link.take());
@@ -68,6 +69,8 @@ impl Sessions {
             }
             interrupted += state.calls.len();
             session.settle(&mut state, &error);
+            drop(state);
+            session.flush();
         }
         interrupted
     }

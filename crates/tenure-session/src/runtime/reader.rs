@@ -19,10 +19,10 @@ use crate::id::{EventId, Position, StreamId};
 use crate::limits::{OnGap, UnknownEventId};
 use crate::message::{self, RawJson};
 use crate::method::Method;
-use crate::port::store::{Event, StoreError, Stored, Stretch};
+use crate::port::store::{Event, ReadLimit, StoreError, Stored, Stretch};
 
-/// Events that are read from the store at a time.
-const STRETCH: usize = 128;
+/// How much is read from the store at a time.
+const STRETCH: ReadLimit = ReadLimit { events: 128, bytes: 1 << 20 };
 
 /// One thing to write to the client.
 #[derive(Debug, PartialEq, Eq)]
@@ -152,30 +152,50 @@ impl Session {
         state.next_reader += 1;
         let number = state.next_reader;
         let prime = state.revision.primes_streams();
-        let stream = state.streams.entry(id).or_default();
+        if id == StreamId::STANDALONE {
+            state.streams.entry(id).or_default();
+        }
+        let Some(stream) = state.streams.get_mut(&id) else {
+            // Complete and forgotten already.
+            return self.new_reader(id, number, Position::START, prime, true);
+        };
         let cursor = cursor.unwrap_or(stream.delivered);
         let closing = std::mem::take(&mut stream.close_first).then_some(self.inner.limits.retry);
-        let slot = Box::new(Slot {
+        let mut slot = Box::new(Slot {
             reader: number,
             waker: None,
-            tail: VecDeque::new(),
+            tail: std::mem::take(&mut stream.unlogged),
             floor: stream.last,
             closing,
+            lost: false,
         });
-        if let Some(replaced) = stream.reader.replace(slot)
-            && let Some(waker) = replaced.waker
-        {
-            waker.wake();
+        if let Some(mut replaced) = stream.reader.take() {
+            slot.tail.extend(replaced.unlogged());
+            if let Some(waker) = replaced.waker.take() {
+                waker.wake();
+            }
         }
+        stream.reader = Some(slot);
+        self.new_reader(id, number, cursor, prime, false)
+    }
+
+    fn new_reader(
+        self: &Arc<Self>,
+        stream: StreamId,
+        number: u64,
+        cursor: Position,
+        prime: bool,
+        done: bool,
+    ) -> Reader {
         Reader {
             session: Arc::clone(self),
-            stream: id,
+            stream,
             number,
             cursor,
             prime,
             gap: false,
             warn: false,
-            done: false,
+            done,
             buffer: VecDeque::new(),
             reading: None,
         }
@@ -208,6 +228,12 @@ impl Reader {
             return Poll::Ready(Some(Item::Prime(self.event_id(self.cursor))));
         }
         loop {
+            if !self.done && !self.is_current() {
+                // Replaced: what is still at hand belongs to the successor.
+                self.buffer.clear();
+                self.reading = None;
+                self.done = true;
+            }
             if std::mem::take(&mut self.gap) {
                 self.warn = self.session.inner.limits.on_gap == OnGap::Warn;
                 return Poll::Ready(Some(Item::Gap));
@@ -253,6 +279,10 @@ impl Reader {
         let Some(slot) = stream.reader.as_mut().filter(|slot| slot.reader == self.number) else {
             return self.finish();
         };
+        if std::mem::take(&mut slot.lost) {
+            self.gap = true;
+            return Live::Behind;
+        }
         if self.cursor < slot.floor {
             let read = session.inner.store.read(session.key, self.stream, self.cursor, STRETCH);
             self.reading = Some((read, slot.floor));
@@ -292,9 +322,8 @@ impl Reader {
 
     /// Takes the first stretch of a replay.
     fn start(&mut self, stretch: Stretch) -> Result<(), Error> {
+        let floor = self.floor();
         if stretch.trimmed > self.cursor {
-            self.gap = true;
-            self.cursor = stretch.trimmed;
             let gone = stretch.events.is_empty() && self.is_ended();
             tracing::warn!(session = %self.session.label, stream = self.stream.number(), "events were no longer kept");
             match self.session.inner.limits.on_gap {
@@ -303,8 +332,38 @@ impl Reader {
                 OnGap::Report | OnGap::Warn => {}
             }
         }
-        self.buffer.extend(stretch.events);
+        self.absorb(stretch, floor);
         Ok(())
+    }
+
+    /// Takes a stretch that was read when everything after `floor` was at hand.
+    fn absorb(&mut self, stretch: Stretch, floor: Position) {
+        let complete = stretch.events.is_empty();
+        if stretch.trimmed > self.cursor {
+            self.gap = true;
+            self.cursor = stretch.trimmed.min(floor);
+        }
+        if stretch.trimmed < floor {
+            self.buffer.extend(stretch.events);
+        }
+        if complete {
+            // Everything up to where the tail begins has been read or is gone.
+            self.cursor = self.cursor.max(floor);
+        }
+    }
+
+    /// Where the tail of this reader's stream begins.
+    fn floor(&self) -> Position {
+        let state = self.session.state.lock();
+        let slot = state.streams.get(&self.stream).and_then(|stream| stream.reader.as_ref());
+        slot.map_or(self.cursor, |slot| slot.floor)
+    }
+
+    /// Whether this is still the stream's one reader.
+    fn is_current(&self) -> bool {
+        let state = self.session.state.lock();
+        let slot = state.streams.get(&self.stream).and_then(|stream| stream.reader.as_ref());
+        slot.is_some_and(|slot| slot.reader == self.number)
     }
 
     fn is_ended(&self) -> bool {
@@ -315,16 +374,7 @@ impl Reader {
         let (_, floor) = self.reading.take()?;
         match outcome {
             Ok(stretch) => {
-                let complete = stretch.events.len() < STRETCH;
-                if stretch.trimmed > self.cursor {
-                    self.gap = true;
-                    self.cursor = stretch.trimmed;
-                }
-                self.buffer.extend(stretch.events);
-                if complete && self.buffer.is_empty() {
-                    // Everything up to where the tail began has been read or is gone.
-                    self.cursor = self.cursor.max(floor);
-                }
+                self.absorb(stretch, floor);
                 None
             }
             Err(error) => {
@@ -353,9 +403,9 @@ impl Drop for Reader {
         self.session.touch();
         let mut state = self.session.state.lock();
         if let Some(stream) = state.streams.get_mut(&self.stream)
-            && stream.reader.as_ref().is_some_and(|slot| slot.reader == self.number)
+            && let Some(mut slot) = stream.reader.take_if(|slot| slot.reader == self.number)
         {
-            stream.reader = None;
+            stream.unlogged.extend(slot.unlogged());
             state.forget_if_empty(self.stream);
         }
     }

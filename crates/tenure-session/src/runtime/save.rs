@@ -1,7 +1,7 @@
 //! Keeps a session's record in the store up to date, and lets others change its metadata.
 //!
-//! Writes are compare-and-swap on the record's version. Changes that come while a write is under way
-//! are folded into the next one; using a session is never a write.
+//! Writes are compare-and-swap on the record's version, one at a time. Changes that come while a write is
+//! under way are folded into the next one; using a session is never a write.
 
 use std::sync::Arc;
 
@@ -31,24 +31,29 @@ impl Session {
     /// # Cancel safety
     /// The change is made or not made.
     pub async fn set_metadata(self: &Arc<Self>, seen: Version, metadata: Metadata) -> Result<Version, Error> {
+        let _alone = self.writing.acquire().await;
         let value = {
             let state = self.state.lock();
             self.check_alive(&state)?;
-            if state.version != seen || state.saving {
+            if state.version != seen {
                 return Err(changed(state.version));
             }
             self.record(&state, metadata.clone())
         };
-        let written =
-            self.inner.store.put(RecordKey::session(self.key), value, Expected::Version(seen), None).await;
-        match written {
+        let key = RecordKey::session(self.key);
+        match self.inner.store.put(key, value, Expected::Version(seen), None).await {
             Ok(version) => {
                 let mut state = self.state.lock();
                 state.metadata = metadata;
                 state.version = version;
                 Ok(version)
             }
-            Err(StoreError::Conflict { current }) => Err(changed(current.unwrap_or(seen))),
+            Err(StoreError::Conflict { current }) => {
+                // Another process wrote it, or a write of ours was thought lost and was not.
+                let mut state = self.state.lock();
+                state.version = current.unwrap_or(seen).max(state.version);
+                Err(changed(state.version))
+            }
             Err(error) => {
                 Err(Error::new(Reason::StoreUnavailable, "could not save the session").caused_by(error))
             }
@@ -70,7 +75,7 @@ impl Session {
             let (mut metadata, seen) = self.metadata();
             change(&mut metadata);
             match self.set_metadata(seen, metadata).await {
-                Err(error) if error.reason() == Reason::InvalidRequest => tokio::task::yield_now().await,
+                Err(error) if error.reason() == Reason::InvalidRequest => {}
                 outcome => return outcome,
             }
         }
@@ -105,6 +110,7 @@ impl Session {
     }
 
     async fn save_all(self: Arc<Self>) {
+        let _alone = self.writing.acquire().await;
         loop {
             let (value, seen) = {
                 let mut state = self.state.lock();
@@ -115,17 +121,19 @@ impl Session {
                 (self.record(&state, state.metadata.clone()), state.version)
             };
             let key = RecordKey::session(self.key);
-            match self.inner.store.put(key, value, Expected::Version(seen), None).await {
-                Ok(version) => self.state.lock().version = version,
-                Err(StoreError::Conflict { current: Some(current) }) => {
-                    // Somebody changed the metadata; its writer told the state. Write on top of it.
-                    let mut state = self.state.lock();
-                    state.version = current;
-                    state.unsaved = true;
-                }
+            let written = self.inner.store.put(key, value, Expected::Version(seen), None).await;
+            let mut state = self.state.lock();
+            match written {
+                Ok(version) => state.version = version,
                 Err(error) => {
+                    // What is unsaved stays so, and goes with the next change.
+                    state.unsaved = true;
+                    state.saving = false;
+                    if let StoreError::Conflict { current: Some(current) } = error {
+                        state.version = current.max(state.version);
+                    }
+                    drop(state);
                     tracing::warn!(session = %self.label, %error, "could not save the session");
-                    self.state.lock().saving = false;
                     return;
                 }
             }

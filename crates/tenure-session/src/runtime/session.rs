@@ -1,6 +1,7 @@
 //! One session: its state behind a short lock, and what others may read of it.
 
 use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -38,6 +39,8 @@ pub struct Session {
     pub(super) epoch: Epoch,
     last_used: AtomicU64,
     pub(super) inner: Arc<Inner>,
+    /// Taken by whoever writes the record, so that writes do not overtake each other.
+    pub(super) writing: tokio::sync::Semaphore,
     pub(super) state: Mutex<State>,
 }
 
@@ -65,10 +68,14 @@ pub(super) struct State {
     pub(super) next_reader: u64,
     pub(super) outbox: Outbox,
     pub(super) kept: Kept,
+    pub(super) trimming: bool,
+    /// No trim before this: the last one failed.
+    pub(super) trim_again: Time,
     pub(super) log_level: Option<LogLevel>,
     pub(super) subscriptions: BTreeSet<Box<str>>,
     pub(super) metadata: serde_json::Map<String, serde_json::Value>,
     pub(super) version: Version,
+    /// A task is about to write the record.
     pub(super) saving: bool,
     pub(super) unsaved: bool,
     pub(super) seat: Option<Seat>,
@@ -88,6 +95,8 @@ pub(super) struct InFlight {
     pub(super) waiter: Option<Waker>,
     pub(super) cancel: Option<CancellationToken>,
     pub(super) progressed: Option<Time>,
+    /// Questions to the client that this request waits for; its own time does not run meanwhile.
+    pub(super) asking: usize,
 }
 
 /// What others may know of a request in flight.
@@ -158,6 +167,7 @@ impl Session {
             epoch,
             last_used: AtomicU64::new(now.0),
             inner,
+            writing: tokio::sync::Semaphore::new(1),
             state: Mutex::new(state),
         })
     }
@@ -255,8 +265,10 @@ impl Session {
             }
         };
         drop(state);
-        if let Some(link) = link {
-            link.notify(notification);
+        let method = notification.method.clone();
+        let heard = link.map(|link| std::panic::catch_unwind(AssertUnwindSafe(|| link.notify(notification))));
+        if let Some(Err(_)) = heard {
+            tracing::error!(session = %self.label, %method, "a handler panicked over a notification");
         }
         Ok(())
     }
@@ -321,7 +333,8 @@ impl Session {
         let limits = &self.inner.limits;
         let idle = limits.idle_ttl.map(|ttl| self.last_used().after(ttl));
         let old = limits.max_lifetime.map(|age| self.created.after(age));
-        let stale = state.kept.oldest.map(|oldest| oldest.after(limits.event_ttl));
+        let stale = state.kept.oldest.filter(|_| !state.trimming);
+        let stale = stale.map(|oldest| oldest.after(limits.event_ttl).max(state.trim_again));
         let Some(next) = [idle, old, stale].into_iter().flatten().min() else { return };
         let next = next.max(now.after(Duration::from_millis(1)));
         if state.due.is_some_and(|due| due <= next) {
@@ -365,6 +378,8 @@ impl State {
             next_reader: 0,
             outbox: Outbox::default(),
             kept: Kept::default(),
+            trimming: false,
+            trim_again: Time::default(),
             log_level: None,
             subscriptions: BTreeSet::new(),
             metadata: serde_json::Map::new(),

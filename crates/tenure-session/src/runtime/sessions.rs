@@ -17,9 +17,8 @@ use super::context::{Fanout, Outlet, Watchers};
 use super::deadline::{self, Deadlines, Due};
 use super::live::Live;
 use super::session::{Session, SessionInfo, State, ended_error, unknown_error};
-use super::stream::Tailed;
 use crate::error::{Error, Reason, RpcError};
-use crate::id::{NodeId, Principal, SessionId, SessionKey};
+use crate::id::{NodeId, Principal, SessionId, SessionKey, StreamId};
 use crate::limits::Limits;
 use crate::message::{self, RawJson, Request};
 use crate::phase::Step;
@@ -138,6 +137,10 @@ impl Sessions {
         let params = request.params.ok_or_else(|| bad_initialize("params are missing"))?.detached();
         let asked: Versioned =
             params.read().map_err(|error| bad_initialize("protocolVersion is missing").caused_by(error))?;
+        let limit = inner.limits.max_initialize_bytes;
+        if params.bytes().len() > limit {
+            return Err(bad_initialize("the params are too large").with("limit", limit));
+        }
         let revision = Revision::negotiate(&asked.protocol_version);
         let seat = inner.census.take(principal, &inner.limits)?;
         let id = SessionId::random();
@@ -171,12 +174,17 @@ impl Sessions {
         let key = RecordKey::session(session.key);
         let version = inner.store.put(key, value, Expected::Absent, None).await.map_err(store_failed)?;
         unborn.born();
+        inner.live.insert(id, Arc::clone(&session));
         {
+            // Anew, because an entry from during the handshake may have come up before the session was live.
             let mut state = session.state.lock();
             state.version = version;
+            if let Some(due) = state.due.take() {
+                inner.deadlines.remove(due, Due::Session(id));
+            }
+            session.touch();
             session.schedule(&mut state, inner.clock.now());
         }
-        inner.live.insert(id, Arc::clone(&session));
         inner.created.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, revision = %session.revision(), "session created");
         let answer = message::write_result(&request.id, &result);
@@ -186,7 +194,8 @@ impl Sessions {
     async fn open_link(&self, session: &Arc<Session>, open: Open) -> Result<RawJson, RpcError> {
         let inner = &self.0;
         // A handler that panics in its handshake must not take the connection with it.
-        let opening = inner.tasks.spawn(inner.backend.open(open));
+        let backend = Arc::clone(&inner.backend);
+        let opening = inner.tasks.spawn(async move { backend.open(open).await });
         let abort = tokio_util::task::AbortOnDropHandle::new(opening);
         let opened = match tokio::time::timeout(inner.limits.initialize_timeout, abort).await {
             Ok(Ok(opened)) => opened?,
@@ -313,6 +322,7 @@ impl Inner {
             state.seat = None;
             (state.link.take(), state.version)
         };
+        session.flush();
         self.live.remove(&session.id);
         self.ended.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, how = ?end, "session ended");
@@ -369,29 +379,31 @@ impl Inner {
 }
 
 impl Session {
-    /// Answers everything that waits with an error and completes all streams.
+    /// Answers everything that waits with an error and completes all streams. The caller flushes.
     pub(super) fn settle(&self, state: &mut State, error: &RpcError) {
         state.settled = Some(error.clone());
         state.asks.clear();
+        state.outbox.make_room();
         for (id, call) in std::mem::take(&mut state.calls) {
             if let Some(cancel) = call.cancel {
                 cancel.cancel();
             }
-            if let Some(stream) = call.stream.and_then(|stream| state.streams.get_mut(&stream))
-                && let Some(slot) = &mut stream.reader
-            {
-                // The log goes with the session, so this one cannot be resumed after.
-                slot.tail.push_back(Tailed { position: None, body: message::write_error(Some(&id), error) });
+            // Through the outbox like everything else, so that it comes after what is already on its way.
+            if let Some(stream) = call.stream {
+                self.answer_on(state, stream, message::write_error(Some(&id), error));
             }
             if let Some(waiter) = call.waiter {
                 waiter.wake();
             }
         }
-        state.open_streams = 0;
-        for stream in state.streams.values_mut() {
-            stream.open = 0;
+        let over = state.end.is_some();
+        for (id, stream) in &mut state.streams {
+            // What is still on its way completes its stream itself. The standalone stream ends with the
+            // session and not before.
+            if stream.queued > 0 || (*id == StreamId::STANDALONE && !over) {
+                continue;
+            }
             stream.ended = true;
-            stream.queued = 0;
             if let Some(waker) = stream.reader.as_mut().and_then(|slot| slot.waker.take()) {
                 waker.wake();
             }
@@ -422,7 +434,13 @@ impl Drop for Unborn {
             if let Some(link) = link {
                 link.close().await;
             }
-            if let Err(error) = inner.store.drop_session(session.key).await {
+            // Its record may or may not have been written.
+            let key = RecordKey::session(session.key);
+            let dropped = match inner.store.get(key).await {
+                Ok(Some(record)) => inner.store.delete(key, record.version).await,
+                _ => Ok(()),
+            };
+            if let Err(error) = dropped.and(inner.store.drop_session(session.key).await) {
                 tracing::debug!(session = %session.label, %error, "could not drop an unfinished session");
             }
         });

@@ -10,11 +10,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use super::session::{Session, State};
 use crate::error::{Error, Reason};
 use crate::id::{Position, RequestId, StreamId};
 use crate::port::store::{Kept, NewEvent, Place, StoreError, Stored};
+
+/// Bytes that a stream keeps at hand for its reader, at most; one event always fits.
+const MAX_TAIL_BYTES: usize = 256 << 10;
+
+/// How long after a failed trim the next one is tried.
+const TRIM_AGAIN: Duration = Duration::from_secs(5);
 
 /// What belongs to what: the origin of a message decides its stream.
 #[derive(Clone, Debug)]
@@ -45,6 +52,8 @@ pub(super) struct Stream {
     pub(super) delivered: Position,
     /// The next reader is to be sent away at once, to come back later.
     pub(super) close_first: bool,
+    /// Events that could not be logged while nobody read; for the next reader. Bounded like a tail.
+    pub(super) unlogged: VecDeque<Tailed>,
     /// Boxed, because most streams that are kept have no reader.
     pub(super) reader: Option<Box<Slot>>,
 }
@@ -60,6 +69,30 @@ pub(super) struct Slot {
     pub(super) floor: Position,
     /// The connection is to be closed with this `retry`, while the stream goes on.
     pub(super) closing: Option<Duration>,
+    /// Events were dropped that are not in the log either.
+    pub(super) lost: bool,
+}
+
+impl Slot {
+    /// Takes the events out that are not in the log, for whoever reads next.
+    pub(super) fn unlogged(&mut self) -> impl Iterator<Item = Tailed> + use<> {
+        std::mem::take(&mut self.tail).into_iter().filter(|event| event.position.is_none())
+    }
+
+    /// Keeps an event for the reader. What does not fit is left to the store.
+    fn take(&mut self, event: Tailed, max_events: usize) {
+        self.tail.push_back(event);
+        let mut bytes: usize = self.tail.iter().map(|event| event.body.len()).sum();
+        while self.tail.len() > max_events || (bytes > MAX_TAIL_BYTES && self.tail.len() > 1) {
+            let Some(dropped) = self.tail.pop_front() else { break };
+            bytes -= dropped.body.len();
+            match dropped.position {
+                // The reader is slow; it will find this one in the store.
+                Some(position) => self.floor = position,
+                None => self.lost = true,
+            }
+        }
+    }
 }
 
 /// An event at hand. One that could not be logged has no position, so nobody can resume after it.
@@ -74,7 +107,17 @@ pub(super) struct Outbox {
     queue: VecDeque<NewEvent>,
     bytes: usize,
     appending: bool,
-    room: Option<Arc<tokio::sync::Notify>>,
+    /// Made by the first emitter that has to wait, and kept: one that waits on a discarded one waits forever.
+    room: Option<Arc<Notify>>,
+}
+
+impl Outbox {
+    /// Lets those look again who wait for room.
+    pub(super) fn make_room(&self) {
+        if let Some(room) = &self.room {
+            room.notify_waiters();
+        }
+    }
 }
 
 impl Session {
@@ -111,7 +154,13 @@ impl Session {
 
     /// As [`Session::emit`], but never waits: for news that a session cannot hold up.
     pub(super) fn emit_now(self: &Arc<Self>, origin: &Origin, body: Bytes) -> Result<(), Error> {
-        self.enqueue(&mut self.state.lock(), origin, body)?;
+        {
+            let mut state = self.state.lock();
+            if state.outbox.bytes >= self.inner.limits.max_unstored_bytes {
+                return Err(Error::new(Reason::StoreUnavailable, "too much waits for the store already"));
+            }
+            self.enqueue(&mut state, origin, body)?;
+        }
         self.flush();
         Ok(())
     }
@@ -208,9 +257,7 @@ impl Session {
         let mut state = self.state.lock();
         state.outbox.appending = false;
         state.outbox.bytes -= batch.iter().map(|event| event.body.len()).sum::<usize>();
-        if let Some(room) = state.outbox.room.take() {
-            room.notify_waiters();
-        }
+        state.outbox.make_room();
         let positions = match outcome {
             Ok(positions) => {
                 state.kept.events += batch.len();
@@ -249,36 +296,57 @@ impl Session {
         }
         stream.queued -= 1;
         stream.ended |= event.place == Place::End;
-        let Some(slot) = &mut stream.reader else { return };
-        slot.tail.push_back(Tailed { position, body: event.body });
-        if slot.tail.len() > self.inner.limits.max_tail_events {
-            // The reader is slow; it will find this one in the store.
-            if let Some(Tailed { position: Some(position), .. }) = slot.tail.pop_front() {
-                slot.floor = position;
+        let tailed = Tailed { position, body: event.body };
+        let Some(slot) = &mut stream.reader else {
+            // It is not in the log, so whoever reads next has to find it here.
+            if position.is_none() {
+                stream.unlogged.push_back(tailed);
+                if stream.unlogged.len() > self.inner.limits.max_tail_events {
+                    stream.unlogged.pop_front();
+                }
             }
-        }
+            return;
+        };
+        slot.take(tailed, self.inner.limits.max_tail_events);
         if let Some(waker) = slot.waker.take() {
             waker.wake();
         }
     }
 
-    /// Brings the session's log within its bounds.
+    /// Brings the session's log within its bounds, unless that is under way or has just failed.
     pub(super) fn trim(self: &Arc<Self>) {
+        {
+            let mut state = self.state.lock();
+            if state.trimming || self.inner.clock.now() < state.trim_again {
+                return;
+            }
+            state.trimming = true;
+        }
         let session = Arc::clone(self);
         let trim = self.inner.store.trim(self.key, self.keep());
         self.drive(trim, move |outcome| match outcome {
             Ok(kept) => session.trimmed(kept),
-            Err(error) => tracing::warn!(session = %session.label, %error, "could not trim the event log"),
+            Err(error) => {
+                tracing::warn!(session = %session.label, %error, "could not trim the event log");
+                let mut state = session.state.lock();
+                state.trimming = false;
+                state.trim_again = session.inner.clock.now().after(TRIM_AGAIN);
+            }
         });
     }
 
     fn trimmed(&self, kept: Kept) {
         let mut state = self.state.lock();
+        state.trimming = false;
         state.kept = kept;
         // A complete stream without events has nothing to resume; an open one stays.
-        state
-            .streams
-            .retain(|_, stream| !stream.ended || stream.last > kept.trimmed || stream.reader.is_some());
+        state.streams.retain(|_, stream| {
+            !stream.ended
+                || stream.last > kept.trimmed
+                || stream.queued > 0
+                || !stream.unlogged.is_empty()
+                || stream.reader.is_some()
+        });
         if state.end.is_none() {
             self.schedule(&mut state, self.inner.clock.now());
         }
@@ -303,7 +371,8 @@ impl State {
     /// Forgets a complete stream that never had an event: nobody can resume it, and no trim would find it.
     pub(super) fn forget_if_empty(&mut self, id: StreamId) {
         let empty = |stream: &Stream| {
-            stream.ended && stream.reader.is_none() && stream.queued == 0 && stream.last == Position::START
+            let unused = stream.last == Position::START && stream.queued == 0 && stream.unlogged.is_empty();
+            stream.ended && stream.reader.is_none() && unused
         };
         if self.streams.get(&id).is_some_and(empty) {
             self.streams.remove(&id);

@@ -9,6 +9,7 @@
 mod asks;
 mod calls;
 mod expiry;
+mod hardships;
 mod limits;
 mod lives;
 mod resume;

@@ -1,7 +1,7 @@
 //! Streamable HTTP, revisions 2025-03-26 to 2025-11-25, at one path.
 //!
-//! A request passes [`guard`] (Host, Origin), [`headers`] (what the headers say), then `post`, `get` or
-//! `delete`. Every refusal becomes a response in [`reject`] and nowhere else. Streams are written by
+//! A request passes `guard` (Host, Origin), `headers` (what the headers say), then `post`, `get` or
+//! `delete`. Every refusal becomes a response in `reject` and nowhere else. Streams are written by
 //! [`sse`].
 
 mod body;

@@ -7,9 +7,8 @@ use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
-use tenure_session::message::Malformed;
 use tenure_session::protocol::{self, Era, EraFault, Shape};
-use tenure_session::{Answer, Error, Incoming, Message, Method, Reason, Request, Session};
+use tenure_session::{Answer, Error, Incoming, Message, Method, RawJson, Reason, Request, Session};
 
 use super::body::Body;
 use super::endpoint::{Endpoint, Remote, event_stream, with_session};
@@ -33,7 +32,7 @@ impl Endpoint {
         };
         match Incoming::parse(&body) {
             Err(fault) => malformed(&fault),
-            Ok(Incoming::Batch(messages)) => match Box::pin(self.batch(parts, messages, remote)).await {
+            Ok(Incoming::Batch(elements)) => match Box::pin(self.batch(parts, elements, remote)).await {
                 Ok(response) => response,
                 Err(error) => reject(&error, None),
             },
@@ -108,7 +107,7 @@ impl Endpoint {
     async fn batch(
         &self,
         parts: &Parts,
-        messages: Vec<Result<Message, Malformed>>,
+        elements: Vec<RawJson>,
         remote: Option<Remote>,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
@@ -120,9 +119,9 @@ impl Endpoint {
         if !session.revision().has_batches() {
             return Err(no_batch());
         }
-        let mut good = Vec::with_capacity(messages.len());
-        for message in messages {
-            match message {
+        let mut good = Vec::with_capacity(elements.len());
+        for element in elements {
+            match Message::parse(element.bytes()) {
                 Ok(Message::Request(request)) if request.method == Method::Initialize => {
                     return Err(Error::new(Reason::InvalidRequest, "initialize must not be part of a batch"));
                 }

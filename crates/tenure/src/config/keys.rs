@@ -158,6 +158,10 @@ keys! {
     "session.max_per_principal": Count<1> => config.limits.max_sessions_per_principal;
     /// Requests of one session in flight from the client, and as many the other way.
     "session.max_pending": Count<1> => config.limits.max_pending;
+    /// The largest params of `initialize`. They are kept as long as the session.
+    "session.max_initialize": Size<1> => config.limits.max_initialize_bytes;
+    /// Resources that one session may subscribe to.
+    "session.max_subscriptions": Count<0> => config.limits.max_subscriptions;
     /// Whether requests wait for `notifications/initialized`, as the specification asks. `false` is for
     /// clients that forget it.
     "session.require_initialized": Strict => config.limits.gate;

@@ -82,6 +82,8 @@ fn no_sources_show_the_defaults() {
         max_sessions = 200000                    # default
         max_per_principal = 200000               # default
         max_pending = 128                        # default
+        max_initialize = "64KiB"                 # default
+        max_subscriptions = 1000                 # default
         require_initialized = true               # default
 
         [streams]
