@@ -264,6 +264,16 @@ impl NodeId {
         getrandom::fill(&mut bytes).expect("the operating system provides randomness");
         Self(bytes)
     }
+
+    /// A node's name as read back from a store.
+    pub const fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(bytes)
+    }
+
+    /// A node's name as written to a store.
+    pub const fn as_bytes(&self) -> &[u8; 8] {
+        &self.0
+    }
 }
 
 impl fmt::Debug for NodeId {

@@ -11,6 +11,7 @@
 
 mod cli;
 mod delete;
+mod demo;
 mod flood;
 mod handshake;
 mod http2_and_tls;

@@ -1,0 +1,168 @@
+//! How records and events lie on disk: the only file that knows keys and values.
+//!
+//! Numbers are big-endian, so that keys sort as numbers do. A stream's events lie together, in order. Every
+//! stream may have one entry at position 0, where no event is: it says up to where events were trimmed.
+
+use bytes::Bytes;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{Epoch, Event, Place, Record, RecordKey, Space, Version};
+
+/// The number of this layout. A store of another number is not opened.
+pub(super) const FORMAT: u64 = 1;
+
+pub(super) const META_FORMAT: &[u8] = b"format";
+pub(super) const META_SEQUENCE: &[u8] = b"sequence";
+pub(super) const META_BATCH: &[u8] = b"batch";
+
+/// The engine's keyspaces.
+pub(super) struct Keyspaces {
+    pub(super) database: Database,
+    /// Counters of the store itself.
+    pub(super) meta: Keyspace,
+    /// Space and key → version, deadline, value.
+    pub(super) records: Keyspace,
+    /// Deadline, space and key → nothing.
+    pub(super) deadlines: Keyspace,
+    /// Session → owner and epoch.
+    pub(super) owners: Keyspace,
+    /// Session, stream and position → time, place and body.
+    pub(super) events: Keyspace,
+}
+
+impl Keyspaces {
+    pub(super) fn open(database: Database) -> Result<Self, fjall::Error> {
+        let keyspace = |name: &str| database.keyspace(name, KeyspaceCreateOptions::default);
+        Ok(Self {
+            meta: keyspace("meta")?,
+            records: keyspace("records")?,
+            deadlines: keyspace("deadlines")?,
+            owners: keyspace("owners")?,
+            events: keyspace("events")?,
+            database,
+        })
+    }
+
+    pub(super) fn number(&self, key: &[u8]) -> Result<Option<u64>, fjall::Error> {
+        Ok(self.meta.get(key)?.and_then(|value| read_u64(&value, 0)))
+    }
+}
+
+pub(super) fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn space_number(space: Space) -> u8 {
+    match space {
+        Space::Session => 1,
+        // The port may grow; a space without a number here cannot be stored.
+        _ => 0,
+    }
+}
+
+pub(super) fn record_key(key: RecordKey) -> Vec<u8> {
+    let mut bytes = vec![space_number(key.space)];
+    bytes.extend_from_slice(key.key.as_bytes());
+    bytes
+}
+
+/// The first byte of all records of a space.
+pub(super) fn space_prefix(space: Space) -> [u8; 1] {
+    [space_number(space)]
+}
+
+/// The session key inside a record's key.
+pub(super) fn session_of_record(key: &[u8]) -> Option<SessionKey> {
+    Some(SessionKey::from_bytes(key.get(1..17)?.try_into().ok()?))
+}
+
+const NO_DEADLINE: u64 = u64::MAX;
+
+pub(super) fn record_value(version: Version, deadline: Option<Time>, value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(16 + value.len());
+    bytes.extend_from_slice(&version.0.to_be_bytes());
+    bytes.extend_from_slice(&deadline.map_or(NO_DEADLINE, |time| time.0).to_be_bytes());
+    bytes.extend_from_slice(value);
+    bytes
+}
+
+pub(super) fn read_record(bytes: &[u8]) -> Option<Record> {
+    let deadline = read_u64(bytes, 8)?;
+    Some(Record {
+        version: Version(read_u64(bytes, 0)?),
+        deadline: (deadline != NO_DEADLINE).then_some(Time(deadline)),
+        value: Bytes::copy_from_slice(bytes.get(16..)?),
+    })
+}
+
+pub(super) fn deadline_key(at: Time, key: RecordKey) -> Vec<u8> {
+    let mut bytes = at.0.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&record_key(key));
+    bytes
+}
+
+pub(super) fn read_deadline_key(bytes: &[u8]) -> Option<(Time, RecordKey)> {
+    let space = match bytes.get(8)? {
+        1 => Space::Session,
+        _ => return None,
+    };
+    let key = SessionKey::from_bytes(bytes.get(9..25)?.try_into().ok()?);
+    Some((Time(read_u64(bytes, 0)?), RecordKey { space, key }))
+}
+
+pub(super) fn owner_value(owner: Option<NodeId>, epoch: Epoch) -> Vec<u8> {
+    let mut bytes = epoch.0.to_be_bytes().to_vec();
+    if let Some(node) = owner {
+        bytes.extend_from_slice(node.as_bytes());
+    }
+    bytes
+}
+
+pub(super) fn read_owner(bytes: &[u8]) -> Option<(Option<NodeId>, Epoch)> {
+    let epoch = Epoch(read_u64(bytes, 0)?);
+    match bytes.len() {
+        8 => Some((None, epoch)),
+        _ => Some((Some(NodeId::from_bytes(bytes.get(8..16)?.try_into().ok()?)), epoch)),
+    }
+}
+
+pub(super) fn stream_prefix(session: &SessionKey, stream: StreamId) -> Vec<u8> {
+    let mut bytes = session.as_bytes().to_vec();
+    bytes.extend_from_slice(&stream.number().to_be_bytes());
+    bytes
+}
+
+pub(super) fn event_key(session: &SessionKey, stream: StreamId, position: Position) -> Vec<u8> {
+    let mut bytes = stream_prefix(session, stream);
+    bytes.extend_from_slice(&position.0.to_be_bytes());
+    bytes
+}
+
+/// The stream and position inside an event's key.
+pub(super) fn place_of_event(key: &[u8]) -> Option<(StreamId, Position)> {
+    let stream = u32::from_be_bytes(key.get(16..20)?.try_into().ok()?);
+    Some((StreamId::new(stream), Position(read_u64(key, 20)?)))
+}
+
+const EVENT_HEAD: usize = 9;
+
+pub(super) fn event_value(at: Time, place: Place, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(EVENT_HEAD + body.len());
+    bytes.extend_from_slice(&at.0.to_be_bytes());
+    bytes.push(match place {
+        Place::Middle => 0,
+        Place::End => 1,
+    });
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+pub(super) fn read_event(position: Position, bytes: &[u8]) -> Option<(Time, Event)> {
+    let place = match bytes.get(8)? {
+        0 => Place::Middle,
+        _ => Place::End,
+    };
+    let body = Bytes::copy_from_slice(bytes.get(EVENT_HEAD..)?);
+    Some((Time(read_u64(bytes, 0)?), Event { position, body, place }))
+}

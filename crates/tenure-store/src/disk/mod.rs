@@ -1,0 +1,231 @@
+//! The engine that keeps everything on disk, on fjall.
+//!
+//! One thread writes: it takes what has queued up, checks each write against what is there, and commits
+//! all of it at once (`writer`). Reads go straight to the engine on tokio's blocking threads, because a cold
+//! one waits for the disk. How things lie on disk is decided in `layout` alone. A mark beside the data says
+//! up to where it was once synced (`mark`); a store that comes back with less has lost something.
+
+mod layout;
+mod mark;
+mod open;
+mod writer;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{
+    Capabilities, Durability, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, Space,
+    Store, StoreError, Stored, Stretch, Version,
+};
+use tokio::sync::oneshot;
+
+use self::layout::Keyspaces;
+use self::writer::{Write, failed};
+
+pub use self::open::{Disk, DiskError, Sync};
+
+impl Disk {
+    fn write<T: Send + 'static>(
+        &self,
+        write: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Write,
+    ) -> Stored<T> {
+        let (done, outcome) = oneshot::channel();
+        let (write, jobs) = (write(done), self.jobs());
+        Box::pin(async move {
+            // A full queue makes the caller wait: that is the backpressure.
+            jobs.send(write).await.map_err(|_| closed())?;
+            // The writer answers everything it took. If it did not, it ended in the middle of it.
+            outcome.await.unwrap_or(Err(StoreError::Unknown))
+        })
+    }
+
+    fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Keyspaces) -> Result<T, fjall::Error> + Send + 'static,
+    ) -> Stored<T> {
+        let keyspaces = Arc::clone(self.keyspaces());
+        Box::pin(async move {
+            match tokio::task::spawn_blocking(move || look(&keyspaces)).await {
+                Ok(found) => found.map_err(failed),
+                Err(_) => Err(closed()),
+            }
+        })
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".to_owned())
+}
+
+fn list(
+    keyspaces: &Keyspaces,
+    space: Space,
+    after: Option<SessionKey>,
+    limit: usize,
+) -> Result<Vec<(SessionKey, Record)>, fjall::Error> {
+    let prefix = layout::space_prefix(space);
+    let start = match after {
+        Some(key) => std::ops::Bound::Excluded(layout::record_key(RecordKey { space, key })),
+        None => std::ops::Bound::Included(prefix.to_vec()),
+    };
+    let mut found = Vec::new();
+    for entry in keyspaces.records.range((start, std::ops::Bound::Unbounded)) {
+        if found.len() == limit {
+            break;
+        }
+        let (key, value) = entry.into_inner()?;
+        if !key.starts_with(&prefix) {
+            break;
+        }
+        if let (Some(key), Some(record)) = (layout::session_of_record(&key), layout::read_record(&value)) {
+            found.push((key, record));
+        }
+    }
+    Ok(found)
+}
+
+fn expired(
+    keyspaces: &Keyspaces,
+    now: Time,
+    limit: usize,
+) -> Result<Vec<(RecordKey, Version)>, fjall::Error> {
+    let mut found = Vec::new();
+    for entry in keyspaces.deadlines.iter() {
+        let key = entry.key()?;
+        let Some((at, key)) = layout::read_deadline_key(&key) else { continue };
+        if at > now || found.len() == limit {
+            break;
+        }
+        let record = keyspaces.records.get(layout::record_key(key))?;
+        if let Some(record) = record.and_then(|record| layout::read_record(&record)) {
+            found.push((key, record.version));
+        }
+    }
+    Ok(found)
+}
+
+fn read(
+    keyspaces: &Keyspaces,
+    session: &SessionKey,
+    stream: StreamId,
+    after: Position,
+    limit: ReadLimit,
+) -> Result<Stretch, fjall::Error> {
+    let mark = keyspaces.events.get(layout::event_key(session, stream, Position::START))?;
+    let trimmed = mark.and_then(|mark| layout::read_u64(&mark, 0)).map_or(Position::START, Position);
+    let start = layout::event_key(session, stream, Position(after.0.saturating_add(1)));
+    let end = layout::event_key(session, stream, Position(u64::MAX));
+    let mut stretch = Stretch { events: Vec::new(), trimmed };
+    let mut bytes = 0;
+    for entry in keyspaces.events.range(start..=end) {
+        if stretch.events.len() == limit.events {
+            break;
+        }
+        let (key, value) = entry.into_inner()?;
+        let Some((_, position)) = layout::place_of_event(&key) else { continue };
+        let Some((_, event)) = layout::read_event(position, &value) else { continue };
+        bytes += event.body.len();
+        if bytes > limit.bytes && !stretch.events.is_empty() {
+            break;
+        }
+        stretch.events.push(event);
+    }
+    Ok(stretch)
+}
+
+fn tail(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Position, fjall::Error> {
+    let mut last = Position::START;
+    for entry in keyspaces.events.prefix(session.as_bytes()) {
+        let key = entry.key()?;
+        last = last.max(layout::place_of_event(&key).map_or(Position::START, |(_, position)| position));
+    }
+    Ok(last)
+}
+
+impl Store for Disk {
+    fn put(
+        &self,
+        key: RecordKey,
+        value: Bytes,
+        expected: Expected,
+        deadline: Option<Time>,
+    ) -> Stored<Version> {
+        self.write(|done| Write::Put { key, value, expected, deadline, done })
+    }
+
+    fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
+        self.look(move |keyspaces| {
+            let value = keyspaces.records.get(layout::record_key(key))?;
+            Ok(value.and_then(|value| layout::read_record(&value)))
+        })
+    }
+
+    fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
+        self.write(|done| Write::Delete { key, expected, done })
+    }
+
+    fn expired(&self, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
+        self.look(move |keyspaces| expired(keyspaces, now, limit))
+    }
+
+    fn list(
+        &self,
+        space: Space,
+        after: Option<SessionKey>,
+        limit: usize,
+    ) -> Stored<Vec<(SessionKey, Record)>> {
+        self.look(move |keyspaces| list(keyspaces, space, after, limit))
+    }
+
+    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
+        self.write(|done| Write::Claim { session, node, expected, done })
+    }
+
+    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
+        self.look(move |keyspaces| {
+            let value = keyspaces.owners.get(session.as_bytes())?;
+            let owner = value.and_then(|value| layout::read_owner(&value));
+            Ok(owner.and_then(|(node, epoch)| Some((node?, epoch))))
+        })
+    }
+
+    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
+        self.write(|done| Write::Release { session, epoch, done })
+    }
+
+    fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
+        self.write(|done| Write::Append { session, epoch, batch, done })
+    }
+
+    fn read(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Position,
+        limit: ReadLimit,
+    ) -> Stored<Stretch> {
+        self.look(move |keyspaces| read(keyspaces, &session, stream, after, limit))
+    }
+
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+        self.write(|done| Write::Trim { session, keep, done })
+    }
+
+    fn drop_session(&self, session: SessionKey) -> Stored<()> {
+        self.write(|done| Write::Drop { session, done })
+    }
+
+    fn tail(&self, session: SessionKey) -> Stored<Position> {
+        self.look(move |keyspaces| tail(keyspaces, &session))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let durability = match self.sync() {
+            Sync::Os => Durability::Machine,
+            Sync::Disk => Durability::Disk,
+        };
+        Capabilities { durability, max_batch: 1024, max_value_bytes: 64 << 20 }
+    }
+}

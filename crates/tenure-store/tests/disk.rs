@@ -1,0 +1,214 @@
+//! The disk engine: the contract, and what must survive a close, a kill and a damaged file.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![expect(clippy::print_stdout, reason = "the process that is killed tells what was acknowledged")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use tempfile::TempDir;
+use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{
+    Expected, Keep, NewEvent, Place, ReadLimit, RecordKey, Space, Store, StoreError,
+};
+use tenure_store::disk::{Disk, DiskError, Sync};
+use tenure_testkit::faulty::Faulty;
+use tenure_testkit::store_contract;
+
+const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
+
+/// Opens a store per call, each in a folder of its own.
+fn fresh(folder: &Path, sync: Sync) -> impl Fn() -> Arc<dyn Store> {
+    let (folder, count) = (folder.to_owned(), AtomicUsize::new(0));
+    move || {
+        let folder = folder.join(count.fetch_add(1, Ordering::Relaxed).to_string());
+        Arc::new(Disk::open(&folder, sync).unwrap())
+    }
+}
+
+fn event(stream: u32, body: &str) -> NewEvent {
+    let body = Bytes::copy_from_slice(body.as_bytes());
+    NewEvent { stream: StreamId::new(stream), body, place: Place::Middle, at: Time(1_000) }
+}
+
+fn key(number: u8) -> SessionKey {
+    SessionKey::from_bytes([number; 16])
+}
+
+async fn bodies(store: &Disk, session: SessionKey, stream: u32) -> Vec<String> {
+    let stretch = store.read(session, StreamId::new(stream), Position::START, ALL).await.unwrap();
+    stretch.events.iter().map(|event| String::from_utf8_lossy(&event.body).into_owned()).collect()
+}
+
+#[tokio::test]
+async fn disk_keeps_the_contract_with_os_durability() {
+    let folder = TempDir::new().unwrap();
+    store_contract::all(fresh(folder.path(), Sync::Os)).await;
+}
+
+#[tokio::test]
+async fn disk_keeps_the_contract_with_disk_durability() {
+    let folder = TempDir::new().unwrap();
+    store_contract::all(fresh(folder.path(), Sync::Disk)).await;
+}
+
+#[tokio::test]
+async fn disk_keeps_the_contract_behind_the_faulty_wrapper() {
+    let folder = TempDir::new().unwrap();
+    let open = fresh(folder.path(), Sync::Os);
+    store_contract::all(|| Arc::new(Faulty::new(open()))).await;
+}
+
+#[tokio::test]
+async fn everything_is_there_after_a_close_and_numbers_go_on() {
+    let folder = TempDir::new().unwrap();
+    let (session, node) = (key(1), NodeId::random());
+    let record = RecordKey::session(session);
+    let (epoch, version, positions) = {
+        let store = Disk::open(folder.path(), Sync::Os).unwrap();
+        let epoch = store.claim(session, node, None).await.unwrap();
+        let value = Bytes::from_static(b"value");
+        let version = store.put(record, value, Expected::Absent, Some(Time(77))).await.unwrap();
+        let batch = vec![event(0, "a"), event(1, "b"), event(0, "c"), event(0, "d")];
+        let positions = store.append(session, epoch, batch).await.unwrap();
+        let keep = Keep { events: 2, bytes: usize::MAX, since: Time(0) };
+        assert_eq!(store.trim(session, keep).await.unwrap().events, 2);
+        (epoch, version, positions)
+    };
+    let store = Disk::open(folder.path(), Sync::Os).unwrap();
+    let kept = store.get(record).await.unwrap().unwrap();
+    assert_eq!((kept.version, kept.deadline, &kept.value[..]), (version, Some(Time(77)), &b"value"[..]));
+    assert_eq!(store.expired(Time(77), 9).await.unwrap(), [(record, version)]);
+    assert_eq!(store.list(Space::Session, None, 9).await.unwrap().len(), 1);
+    assert_eq!(store.owner(session).await.unwrap(), Some((node, epoch)));
+    assert_eq!(bodies(&store, session, 0).await, ["c", "d"]);
+    let stretch = store.read(session, StreamId::new(0), Position::START, ALL).await.unwrap();
+    assert_eq!(stretch.trimmed, positions[0], "the gap is still known");
+    let more = store.append(session, epoch, vec![event(0, "e")]).await.unwrap();
+    assert!(more[0] > positions[3]);
+    // Counted anew, the log is what it was.
+    let keep = Keep { events: 2, bytes: usize::MAX, since: Time(0) };
+    assert_eq!(store.trim(session, keep).await.unwrap().events, 2);
+    assert_eq!(bodies(&store, session, 0).await, ["d", "e"]);
+}
+
+#[tokio::test]
+async fn a_second_process_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let _first = Disk::open(folder.path(), Sync::Os).unwrap();
+    let second = Disk::open(folder.path(), Sync::Os).unwrap_err();
+    assert!(matches!(second, DiskError::InUse(_)), "{second}");
+    assert!(second.to_string().ends_with("is in use by another process"));
+}
+
+#[tokio::test]
+async fn a_store_that_is_closed_says_so() {
+    let folder = TempDir::new().unwrap();
+    let store = Disk::open(folder.path(), Sync::Os).unwrap();
+    let late = store.delete(RecordKey::session(key(1)), tenure_session::port::store::Version(1));
+    drop(store);
+    assert!(matches!(late.await, Err(StoreError::Unavailable(_))));
+}
+
+/// The newest and largest journal file of the engine.
+fn journal(folder: &Path) -> PathBuf {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.join("data")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "jnl") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort_by_key(|path| std::fs::metadata(path).unwrap().len());
+    found.pop().expect("a journal")
+}
+
+#[tokio::test]
+async fn a_damaged_journal_is_noticed() {
+    let folder = TempDir::new().unwrap();
+    {
+        let store = Disk::open(folder.path(), Sync::Disk).unwrap();
+        let epoch = store.claim(key(1), NodeId::random(), None).await.unwrap();
+        for n in 0..200 {
+            store.append(key(1), epoch, vec![event(0, &format!("{n:0>500}"))]).await.unwrap();
+        }
+    }
+    let journal = journal(folder.path());
+    let mut bytes = std::fs::read(&journal).unwrap();
+    // In the middle of what was written, not in the space that is only reserved.
+    let written = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[written / 2] ^= 0x20;
+    std::fs::write(&journal, bytes).unwrap();
+    let error = Disk::open(folder.path(), Sync::Disk).unwrap_err();
+    assert!(matches!(error, DiskError::Lost { missing: 1.., .. } | DiskError::Engine { .. }), "{error}");
+}
+
+const CHILD: &str = "TENURE_TEST_STORE_CHILD";
+
+/// Not a test by itself: the process that is killed below.
+#[tokio::test]
+async fn child_that_writes_until_it_is_killed() {
+    let Ok(folder) = std::env::var(CHILD) else { return };
+    let store = Arc::new(Disk::open(Path::new(&folder), Sync::Os).unwrap());
+    let mut writers = tokio::task::JoinSet::new();
+    for session in 0..8u8 {
+        let store = Arc::clone(&store);
+        writers.spawn(async move {
+            let expected = store.owner(key(session)).await.unwrap().map(|(_, epoch)| epoch);
+            let epoch = store.claim(key(session), NodeId::random(), expected).await.unwrap();
+            let mut n = bodies(&store, key(session), 0).await.len();
+            loop {
+                store.append(key(session), epoch, vec![event(0, &n.to_string())]).await.unwrap();
+                // Only what was acknowledged is printed.
+                println!("acked {session} {n}");
+                n += 1;
+            }
+        });
+    }
+    writers.join_all().await;
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_by_a_kill() {
+    let folder = TempDir::new().unwrap();
+    for round in 1..=5usize {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child_that_writes_until_it_is_killed", "--nocapture"])
+            .env(CHILD, folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut acked = [None::<usize>; 8];
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut count = 0;
+        while let Some(Ok(line)) = lines.next() {
+            let Some(line) = line.split("acked ").nth(1) else { continue };
+            let (session, n) = line.split_once(' ').unwrap();
+            acked[session.parse::<usize>().unwrap()] = n.parse().ok();
+            count += 1;
+            if count == 400 * round {
+                child.kill().unwrap();
+            }
+        }
+        child.wait().unwrap();
+        assert!(count >= 400 * round, "the child ended by itself after {count} writes");
+        let store = Disk::open(folder.path(), Sync::Os).unwrap();
+        for (session, last) in acked.into_iter().enumerate() {
+            let bodies = bodies(&store, key(u8::try_from(session).unwrap()), 0).await;
+            let expected: Vec<String> = (0..bodies.len()).map(|n| n.to_string()).collect();
+            assert_eq!(bodies, expected, "in order, none missing, none twice");
+            assert!(last.is_none_or(|last| last < bodies.len()), "round {round}: acknowledged and lost");
+        }
+    }
+}

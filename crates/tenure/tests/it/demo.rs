@@ -1,0 +1,133 @@
+//! The demo server: every tool, resource and prompt does what it says, for its own session alone.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tenure_session::runtime::Caller;
+use tenure_session::{Answer, Limits, Session, Sessions};
+use tenure_store::memory::Memory;
+use tenure_testkit::runtime;
+
+fn start() -> Sessions {
+    runtime::start(Arc::new(Memory::new()), Arc::new(tenure::demo::backend()), Limits::default())
+}
+
+async fn ask(session: &Arc<Session>, method: &str, params: &Value) -> Value {
+    let request = runtime::request(1, method, params);
+    match session.request(request, Caller::anonymous("test")).await.expect("admitted") {
+        Answer::Json(body) => runtime::parse(&body),
+        Answer::Stream(mut reader) => runtime::events(&mut reader).await.pop().expect("an answer"),
+        Answer::Withdrawn => panic!("an answer"),
+    }
+}
+
+async fn tool(session: &Arc<Session>, name: &str, arguments: &Value) -> Value {
+    ask(session, "tools/call", &json!({ "name": name, "arguments": arguments })).await["result"].clone()
+}
+
+async fn told(session: &Arc<Session>, name: &str, arguments: &Value) -> Value {
+    tool(session, name, arguments).await["structuredContent"].clone()
+}
+
+#[tokio::test]
+async fn what_is_stored_belongs_to_its_session() {
+    let sessions = start();
+    let one = runtime::session(&sessions, "2025-11-25").await;
+    let two = runtime::session(&sessions, "2025-11-25").await;
+    assert_eq!(told(&one, "session_counter_inc", &json!({})).await, json!({ "counter": 1 }));
+    assert_eq!(told(&one, "session_counter_inc", &json!({})).await, json!({ "counter": 2 }));
+    assert_eq!(told(&one, "notebook_append", &json!({ "text": "mine" })).await, json!({ "notes": 1 }));
+    assert_eq!(told(&two, "session_counter_get", &json!({})).await, json!({ "counter": 0 }));
+    assert_eq!(told(&two, "notebook_read", &json!({})).await, json!({ "notes": [] }));
+    assert_eq!(told(&one, "notebook_read", &json!({})).await, json!({ "notes": ["mine"] }));
+    assert_eq!(told(&one, "notebook_status", &json!({})).await, json!({ "notes": 1 }));
+    assert_eq!(told(&one, "notebook_clear", &json!({})).await, json!({ "cleared": 1 }));
+}
+
+#[tokio::test]
+async fn hashes_are_kept_checked_and_forgotten() {
+    let session = runtime::session(&start(), "2025-11-25").await;
+    let stored = told(&session, "hashcheck_store", &json!({ "name": "n", "text": "abc" })).await;
+    let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    assert_eq!(stored, json!({ "name": "n", "sha256": sha256 }));
+    for (text, matches) in [("abc", true), ("abd", false)] {
+        let verified = told(&session, "hashcheck_verify", &json!({ "name": "n", "text": text })).await;
+        assert_eq!(verified["matches"], matches);
+    }
+    assert_eq!(told(&session, "hashcheck_list", &json!({})).await, json!({ "names": ["n"] }));
+    assert_eq!(told(&session, "hashcheck_delete", &json!({ "name": "n" })).await["deleted"], true);
+    let unknown = tool(&session, "hashcheck_verify", &json!({ "name": "n", "text": "abc" })).await;
+    assert_eq!(unknown["isError"], true);
+    assert!(unknown["content"][0]["text"].as_str().is_some_and(|text| text.contains("hashcheck_store")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_task_reports_every_second() {
+    let session = runtime::session(&start(), "2025-11-25").await;
+    let params =
+        json!({ "name": "long_task", "arguments": { "seconds": 3 }, "_meta": { "progressToken": 9 } });
+    let request = runtime::request(1, "tools/call", &params);
+    let answer = session.request(request, Caller::anonymous("test")).await.expect("admitted");
+    let all = runtime::events(&mut runtime::reader_of(answer)).await;
+    let steps: Vec<_> = all.iter().filter_map(|message| message["params"]["progress"].as_f64()).collect();
+    assert_eq!(steps, [0.0, 1.0, 2.0, 3.0]);
+    assert_eq!(all[4]["result"]["content"][0]["text"], "worked for 3 s");
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_told_to_the_model_and_unknown_names_to_the_protocol() {
+    let session = runtime::session(&start(), "2025-11-25").await;
+    let wrong = tool(&session, "notebook_append", &json!({ "txt": "x" })).await;
+    assert_eq!(wrong["isError"], true);
+    for (method, params, code) in [
+        ("tools/call", json!({ "name": "nothing" }), -32602),
+        ("prompts/get", json!({ "name": "nothing" }), -32602),
+        ("resources/read", json!({ "uri": "demo://nothing" }), -32002),
+        ("resources/subscribe", json!({ "uri": "demo://nothing" }), -32002),
+        ("logging/setLevel", json!({ "level": "loud" }), -32602),
+        ("no/such/method", json!({}), -32601),
+    ] {
+        assert_eq!(ask(&session, method, &params).await["error"]["code"], code, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn resources_change_and_subscribers_hear_of_it() {
+    let sessions = start();
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    let other = runtime::session(&sessions, "2025-11-25").await;
+    for session in [&session, &other] {
+        for uri in ["demo://notebook", "demo://visitors"] {
+            ask(session, "resources/subscribe", &json!({ "uri": uri })).await;
+        }
+    }
+    tool(&session, "notebook_append", &json!({ "text": "a note" })).await;
+    let read = ask(&session, "resources/read", &json!({ "uri": "demo://notebook/1" })).await;
+    assert_eq!(read["result"]["contents"][0]["text"], "a note");
+    let _third = runtime::session(&sessions, "2025-11-25").await;
+    let uris = async |session: &Arc<Session>, count: usize| {
+        let mut reader = session.listen(None).await.expect("a stream");
+        let mut uris = Vec::new();
+        for _ in 0..count {
+            uris.push(runtime::event(&mut reader).await.expect("news").1["params"]["uri"].clone());
+        }
+        uris
+    };
+    assert_eq!(uris(&session, 2).await, ["demo://notebook", "demo://visitors"]);
+    // The notebook of one session is nobody else's business.
+    assert_eq!(uris(&other, 1).await, ["demo://visitors"]);
+}
+
+#[tokio::test]
+async fn lists_prompts_and_completions() {
+    let session = runtime::session(&start(), "2025-11-25").await;
+    let tools = ask(&session, "tools/list", &json!({})).await;
+    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(13));
+    let prompt = json!({ "name": "summarize_notebook", "arguments": { "style": "formal" } });
+    let prompt = ask(&session, "prompts/get", &prompt).await;
+    let text = prompt["result"]["messages"][0]["content"]["text"].as_str().unwrap_or_default();
+    assert!(text.contains("formal"), "{text}");
+    let argument = json!({ "argument": { "name": "style", "value": "f" }, "ref": { "type": "ref/prompt", "name": "x" } });
+    let completed = ask(&session, "completion/complete", &argument).await;
+    assert_eq!(completed["result"]["completion"]["values"], json!(["formal", "friendly"]));
+}
