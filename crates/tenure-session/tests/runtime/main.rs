@@ -16,3 +16,4 @@ mod resume;
 mod slow;
 mod store_faults;
 mod support;
+mod torture;

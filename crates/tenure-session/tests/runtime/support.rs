@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tenure_session::port::store::Store;
 use tenure_session::runtime::{Answer, Caller, Item, Reader};
 use tenure_session::{Error, Limits, Session, Sessions};
 use tenure_store::memory::Memory;
@@ -23,8 +24,13 @@ impl World {
     }
 
     pub(crate) fn with(limits: Limits) -> Self {
+        Self::on(Arc::new(Memory::new()), limits)
+    }
+
+    /// On a store of the test's own.
+    pub(crate) fn on(store: Arc<dyn Store>, limits: Limits) -> Self {
         let (backend, script) = FakeBackend::new();
-        let store = Arc::new(Faulty::new(Arc::new(Memory::new())));
+        let store = Arc::new(Faulty::new(store));
         let sessions = runtime::start(store.clone(), backend.clone(), limits);
         Self { sessions, backend, script, store }
     }
