@@ -124,7 +124,7 @@ impl CallContext {
 
     /// An outlet for messages that belong to this request; it may outlive the context.
     pub fn outlet(&self) -> Outlet {
-        Outlet { session: Arc::downgrade(&self.session).into(), origin: self.origin() }
+        Outlet { session: Arc::downgrade(&self.session), origin: self.origin() }
     }
 
     /// Reports progress, if the client wants to hear of it. Each report restarts the request's timeout.
@@ -211,13 +211,14 @@ impl CallContext {
 /// Where messages to the client go.
 #[derive(Clone, Debug)]
 pub struct Outlet {
-    session: Late,
+    /// Weak, because a backend may keep an outlet longer than the session lives.
+    session: Weak<Session>,
     origin: Origin,
 }
 
 impl Outlet {
     pub(super) fn of_session(session: &Arc<Session>) -> Self {
-        Self { session: Arc::downgrade(session).into(), origin: Origin::Session }
+        Self { session: Arc::downgrade(session), origin: Origin::Session }
     }
 
     /// Sends a notification.
@@ -257,17 +258,7 @@ impl Outlet {
     }
 
     fn session(&self) -> Result<Arc<Session>, Error> {
-        self.session.0.upgrade().ok_or_else(|| Error::new(Reason::SessionNotFound, "the session is over"))
-    }
-}
-
-/// A session that may be gone.
-#[derive(Clone, Debug)]
-struct Late(Weak<Session>);
-
-impl From<Weak<Session>> for Late {
-    fn from(session: Weak<Session>) -> Self {
-        Self(session)
+        self.session.upgrade().ok_or_else(|| Error::new(Reason::SessionNotFound, "the session is over"))
     }
 }
 
