@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::ready;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
@@ -24,6 +25,9 @@ pub struct Memory {
     shards: Box<[Mutex<Shard>]>,
     /// Deadlines of all records, in order.
     deadlines: Mutex<BTreeSet<(Time, RecordKey)>>,
+    /// Bytes of events of all sessions together, and how many there may be.
+    bytes: AtomicUsize,
+    max_bytes: usize,
 }
 
 #[derive(Default)]
@@ -60,7 +64,17 @@ struct Entry {
 impl Memory {
     /// An empty store.
     pub fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), deadlines: Mutex::default() }
+        Self::bounded(usize::MAX)
+    }
+
+    /// An empty store that keeps at most this many bytes of events; an append beyond it is `Busy`.
+    pub fn bounded(max_bytes: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            deadlines: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            max_bytes,
+        }
     }
 
     fn shard(&self, key: &SessionKey) -> &Mutex<Shard> {
@@ -163,6 +177,12 @@ impl Memory {
         if !owned {
             return Err(StoreError::Fenced);
         }
+        let bytes: usize = batch.iter().map(|event| event.body.len()).sum();
+        // Two appends may pass at once and go a little over; the bound is against floods, not exact.
+        if self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > self.max_bytes {
+            return Err(StoreError::Busy);
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let log = shard.logs.entry(session).or_default();
         Ok(batch.into_iter().map(|event| log.push(event)).collect())
     }
@@ -309,7 +329,13 @@ impl Store for Memory {
 
     fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
         let mut shard = self.shard(&session).lock();
-        let kept = shard.logs.get_mut(&session).map(|log| log.trim(keep)).unwrap_or_default();
+        let kept = shard.logs.get_mut(&session).map(|log| {
+            let before = log.bytes;
+            let kept = log.trim(keep);
+            self.bytes.fetch_sub(before - log.bytes, Ordering::Relaxed);
+            kept
+        });
+        let kept = kept.unwrap_or_default();
         drop(shard);
         Box::pin(ready(Ok(kept)))
     }
@@ -319,6 +345,7 @@ impl Store for Memory {
         let log = shard.logs.remove(&session);
         shard.owners.remove(&session);
         drop(shard);
+        self.bytes.fetch_sub(log.as_ref().map_or(0, |log| log.bytes), Ordering::Relaxed);
         // Freed outside the lock: a long log takes a while.
         drop(log);
         Box::pin(ready(Ok(())))

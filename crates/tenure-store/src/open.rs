@@ -24,13 +24,13 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Opens a store by its URL, such as `memory:`.
+/// Opens a store by its URL, such as `memory:`. A store in memory keeps at most `max_event_bytes` of events.
 ///
 /// # Errors
 /// When no engine has that name.
-pub fn open(url: &str) -> Result<Arc<dyn Store>, OpenError> {
+pub fn open(url: &str, max_event_bytes: usize) -> Result<Arc<dyn Store>, OpenError> {
     match url {
-        "memory:" | "memory" => Ok(Arc::new(Memory::new())),
+        "memory:" | "memory" => Ok(Arc::new(Memory::bounded(max_event_bytes))),
         other => Err(OpenError::UnknownEngine(other.to_owned())),
     }
 }

@@ -15,3 +15,32 @@ async fn memory_keeps_the_contract() {
 async fn the_faulty_wrapper_keeps_the_contract_while_it_has_no_fault() {
     store_contract::all(|| Arc::new(Faulty::new(Arc::new(Memory::new())))).await;
 }
+
+#[tokio::test]
+async fn memory_takes_only_as_many_bytes_of_events_as_it_may() {
+    use bytes::Bytes;
+    use tenure_session::id::{NodeId, SessionId, StreamId};
+    use tenure_session::port::clock::Time;
+    use tenure_session::port::store::{Keep, NewEvent, Place, Store, StoreError};
+
+    let store = Memory::bounded(100);
+    let event = || NewEvent {
+        stream: StreamId::new(0),
+        body: Bytes::from_static(&[b'x'; 30]),
+        place: Place::Middle,
+        at: Time(5),
+    };
+    let (one, two) = (SessionId::random().key(), SessionId::random().key());
+    let mut epochs = Vec::new();
+    for session in [one, two] {
+        epochs.push(store.claim(session, NodeId::random(), None).await.expect("claims"));
+    }
+    store.append(one, epochs[0], vec![event(), event()]).await.expect("there is room");
+    store.append(two, epochs[1], vec![event()]).await.expect("there is room");
+    assert_eq!(store.append(two, epochs[1], vec![event()]).await, Err(StoreError::Busy));
+    // What is trimmed or dropped makes room.
+    store.trim(one, Keep { events: 1, bytes: 100, since: Time(0) }).await.expect("trims");
+    store.append(two, epochs[1], vec![event()]).await.expect("there is room again");
+    store.drop_session(two).await.expect("drops");
+    store.append(one, epochs[0], vec![event(), event()]).await.expect("there is room again");
+}

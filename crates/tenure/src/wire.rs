@@ -18,7 +18,7 @@ pub(crate) fn backend() -> Arc<dyn Backend> {
 }
 
 pub(crate) fn store(config: &Config) -> Result<Arc<dyn tenure_session::port::store::Store>, Failure> {
-    tenure_store::open::open(&config.store).map_err(|error| {
+    tenure_store::open::open(&config.store, config.max_total_event_bytes).map_err(|error| {
         Failure::new(format!("cannot open the store `{}`", config.store))
             .caused_by(error)
             .hint("use `memory:`; it keeps sessions until the process ends")

@@ -68,6 +68,8 @@ pub(super) struct State {
     pub(super) next_reader: u64,
     pub(super) outbox: Outbox,
     pub(super) kept: Kept,
+    /// The last events could not be logged; said once, not for each.
+    pub(super) unlogging: bool,
     pub(super) trimming: bool,
     /// No trim before this: the last one failed.
     pub(super) trim_again: Time,
@@ -378,6 +380,7 @@ impl State {
             next_reader: 0,
             outbox: Outbox::default(),
             kept: Kept::default(),
+            unlogging: false,
             trimming: false,
             trim_again: Time::default(),
             log_level: None,

@@ -260,6 +260,7 @@ impl Session {
         state.outbox.make_room();
         let positions = match outcome {
             Ok(positions) => {
+                state.unlogging = false;
                 state.kept.events += batch.len();
                 state.kept.bytes += batch.iter().map(|event| event.body.len()).sum::<usize>();
                 if state.kept.oldest.is_none() {
@@ -271,8 +272,9 @@ impl Session {
             Err(error) => {
                 // The reader still gets the events, but without ids: nobody may resume after an event
                 // that is not in the log. A session that has just ended has no log any more.
-                if state.end.is_none() {
-                    tracing::error!(session = %self.label, %error, events = batch.len(), "could not log events");
+                if state.end.is_none() && !state.unlogging {
+                    state.unlogging = true;
+                    tracing::error!(session = %self.label, %error, "could not log events; they cannot be resumed after");
                 }
                 vec![None; batch.len()]
             }

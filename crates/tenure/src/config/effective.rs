@@ -36,6 +36,8 @@ pub struct Config {
     pub limits: Limits,
     /// How long requests in flight may take to finish once the process was told to stop.
     pub shutdown_grace: Duration,
+    /// Bytes of events that the memory store keeps of all sessions together.
+    pub max_total_event_bytes: usize,
 }
 
 /// What is logged and how it looks.
@@ -80,6 +82,7 @@ impl Default for Config {
             bounds: Bounds::default(),
             limits: Limits::default(),
             shutdown_grace: Duration::from_secs(10),
+            max_total_event_bytes: 1 << 30,
         }
     }
 }

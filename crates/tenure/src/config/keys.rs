@@ -174,6 +174,9 @@ keys! {
     "streams.max_session_events": Count<1> => config.limits.max_session_events;
     /// Bytes of events kept of one session; the oldest are forgotten first.
     "streams.max_session_bytes": Size<1> => config.limits.max_session_event_bytes;
+    /// Bytes of events kept of all sessions together by the memory store. Beyond it events are still sent,
+    /// but cannot be resumed after.
+    "streams.max_total_bytes": Size<1> => config.max_total_event_bytes;
     /// How long an event can be replayed.
     "streams.event_ttl": Span => config.limits.event_ttl;
     /// Bytes of one session that may wait for the store. Beyond it the backend has to wait.

@@ -91,6 +91,7 @@ fn no_sources_show_the_defaults() {
         max_event = "16MiB"                      # default
         max_session_events = 10000               # default
         max_session_bytes = "64MiB"              # default
+        max_total_bytes = "1GiB"                 # default
         event_ttl = "1h"                         # default
         max_unstored = "4MiB"                    # default
         max_tail = 64                            # default

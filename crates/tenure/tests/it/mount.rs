@@ -18,7 +18,7 @@ use crate::support::session::Session;
 
 #[tokio::test]
 async fn the_endpoint_can_be_mounted_in_an_axum_router() {
-    let store = open("memory:").unwrap();
+    let store = open("memory:", 1 << 20).unwrap();
     let backend = Arc::new(tenure::demo::backend());
     let sessions =
         Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits: Limits::default() });
