@@ -155,11 +155,9 @@ async fn a_damaged_journal_is_noticed() {
 
 const CHILD: &str = "TENURE_TEST_STORE_CHILD";
 
-/// Not a test by itself: the process that is killed below.
-#[tokio::test]
-async fn child_that_writes_until_it_is_killed() {
-    let Ok(folder) = std::env::var(CHILD) else { return };
-    let store = Arc::new(Disk::open(Path::new(&folder), Sync::Os).unwrap());
+/// What the process does that is killed below.
+async fn write_until_killed(folder: &Path) {
+    let store = Arc::new(Disk::open(folder, Sync::Os).unwrap());
     let mut writers = tokio::task::JoinSet::new();
     for session in 0..8u8 {
         let store = Arc::clone(&store);
@@ -180,10 +178,14 @@ async fn child_that_writes_until_it_is_killed() {
 
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_by_a_kill() {
+    // The same test in another process is the one that writes and is killed.
+    if let Ok(folder) = std::env::var(CHILD) {
+        return write_until_killed(Path::new(&folder)).await;
+    }
     let folder = TempDir::new().unwrap();
     for round in 1..=5usize {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_that_writes_until_it_is_killed", "--nocapture"])
+            .args(["--exact", "nothing_acknowledged_is_lost_by_a_kill", "--nocapture"])
             .env(CHILD, folder.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -6,9 +6,10 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use tenure_session::port::store::{RecordKey, Store, Version};
 use tenure_session::record::End;
-use tenure_session::runtime::Caller;
-use tenure_session::{Limits, Message, Method, Notification, Principal, RawJson, RpcError};
+use tenure_session::runtime::{Caller, Item, Metadata};
+use tenure_session::{Limits, Message, Method, Notification, Principal, RawJson, RpcError, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::runtime::{self, json_of, reader_of, send};
@@ -216,27 +217,70 @@ async fn everybody_who_waits_for_room_gets_it() {
     release.abort();
 }
 
+/// The session's record as it stands in the store.
+async fn stored(world: &World, session: &Session) -> (Version, String) {
+    let record = world.store.get(RecordKey::session(session.info().key)).await.unwrap().unwrap();
+    (record.version, String::from_utf8_lossy(&record.value).into_owned())
+}
+
 #[tokio::test]
-async fn a_change_of_metadata_is_not_overtaken_by_a_save() {
+async fn a_change_of_metadata_and_a_save_at_the_same_time_are_both_kept() {
     let mut world = World::new();
     let session = world.session().await;
+    // The handshake's own save comes first, or it would be mistaken for the one below.
+    let (_, born) = session.metadata();
+    while session.metadata().1 == born {
+        tokio::task::yield_now().await;
+    }
     session.update_metadata(|metadata| drop(metadata.insert("first".into(), 1.into()))).await.unwrap();
+    let (before, _) = stored(&world, &session).await;
     world.store.hold_answers_of_puts();
     let changing = {
         let session = Arc::clone(&session);
-        let change = |metadata: &mut tenure_session::runtime::Metadata| {
-            drop(metadata.insert("second".into(), 2.into()))
-        };
+        let change = |metadata: &mut Metadata| drop(metadata.insert("second".into(), 2.into()));
         tokio::spawn(async move { session.update_metadata(change).await })
     };
+    // The change is in the store, but its writer does not know yet.
+    while stored(&world, &session).await.0 == before {
+        tokio::task::yield_now().await;
+    }
     let waiting = send(&session, runtime::request(1, "logging/setLevel", &json!({ "level": "error" })));
     world.script.call().await.answer(&json!({}));
     json_of(waiting.await.unwrap());
+    // Let the save get as far as it can meanwhile.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
     world.store.answer_puts();
     changing.await.unwrap().unwrap();
+    let both = async {
+        loop {
+            let (_, record) = stored(&world, &session).await;
+            if record.contains(r#""log_level":"error""#) && record.contains(r#""second":2"#) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, both).await.expect("both changes reach the store");
     let again = session.update_metadata(|metadata| drop(metadata.insert("third".into(), 3.into())));
     tokio::time::timeout(SOON, again).await.expect("it does not spin").unwrap();
     assert_eq!(session.metadata().0.keys().collect::<Vec<_>>(), ["first", "second", "third"]);
+}
+
+#[tokio::test]
+async fn what_is_kept_at_hand_for_a_stuck_reader_is_bounded_in_bytes() {
+    let mut world = World::new();
+    let session = world.session().await;
+    let (call, mut reader) = world.streaming_call(&session, 1).await;
+    next(&mut reader).await;
+    // Far fewer than are kept by count, and far more than may be kept in bytes.
+    for _ in 0..10 {
+        say(&call, &"x".repeat(100_000)).await;
+    }
+    // So the first of them is only in the store, which cannot be read now.
+    world.store.set_broken(true);
+    assert!(matches!(reader.next().await, Some(Item::Close(_))));
 }
 
 #[tokio::test(start_paused = true)]
