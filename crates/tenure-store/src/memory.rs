@@ -15,7 +15,7 @@ use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
     Capabilities, Durability, Epoch, Event, Expected, Keep, Kept, NewEvent, Place, ReadLimit, Record,
-    RecordKey, Space, Store, StoreError, Stored, Stretch, Version,
+    RecordKey, SavedLog, Space, Store, StoreError, Stored, Stretch, Survey, Surveyed, Version,
 };
 
 const SHARDS: usize = 32;
@@ -48,12 +48,15 @@ struct Log {
     bytes: usize,
     last: u64,
     trimmed: Position,
+    /// One more than the highest stream there ever was.
+    next_stream: u32,
 }
 
 #[derive(Default)]
 struct Stream {
     events: VecDeque<Event>,
     trimmed: Position,
+    note: Option<Bytes>,
 }
 
 struct Entry {
@@ -192,11 +195,49 @@ impl Log {
     fn push(&mut self, event: NewEvent) -> Position {
         self.last += 1;
         let position = Position(self.last);
+        self.next_stream = self.next_stream.max(event.stream.number() + 1);
+        let stream = self.streams.entry(event.stream).or_default();
+        match event.place {
+            Place::Note => {
+                stream.note = Some(event.body);
+                return position;
+            }
+            Place::End => stream.note = None,
+            Place::Middle => {}
+        }
         self.bytes += event.body.len();
         self.order.push_back(Entry { stream: event.stream, at: event.at });
-        let stream = self.streams.entry(event.stream).or_default();
-        stream.events.push_back(Event { position, body: event.body, place: event.place });
+        stream.events.push_back(Event { position, body: event.body, place: event.place, at: event.at });
         position
+    }
+
+    fn survey(&self) -> Survey {
+        let mut streams: Vec<_> = self.streams.iter().map(|(id, stream)| stream.survey(*id)).collect();
+        streams.sort_unstable_by_key(|surveyed| surveyed.stream);
+        Survey { streams, next_stream: self.next_stream, kept: self.kept() }
+    }
+
+    fn restore(saved: SavedLog) -> Self {
+        let mut log = Self { next_stream: saved.next_stream, ..Self::default() };
+        let mut order = Vec::new();
+        for stream in saved.streams {
+            let id = stream.stream;
+            log.trimmed = log.trimmed.max(stream.trimmed);
+            log.bytes += stream.events.iter().map(|event| event.body.len()).sum::<usize>();
+            order.extend(stream.events.iter().map(|event| (event.position, Entry { stream: id, at: event.at })));
+            let (events, trimmed, note) = (stream.events.into(), stream.trimmed, stream.note);
+            log.streams.insert(id, Stream { events, trimmed, note });
+            log.next_stream = log.next_stream.max(id.number() + 1);
+        }
+        order.sort_unstable_by_key(|(position, _)| *position);
+        log.last = order.last().map_or(0, |(position, _)| position.0).max(log.trimmed.0);
+        log.order = order.into_iter().map(|(_, entry)| entry).collect();
+        log
+    }
+
+    fn kept(&self) -> Kept {
+        let oldest = self.order.front().map(|entry| entry.at);
+        Kept { events: self.order.len(), bytes: self.bytes, oldest, trimmed: self.trimmed }
     }
 
     fn read(&self, stream: StreamId, after: Position, limit: ReadLimit) -> Stretch {
@@ -237,8 +278,19 @@ impl Log {
                 }
             }
         }
-        let oldest = self.order.front().map(|entry| entry.at);
-        Kept { events: self.order.len(), bytes: self.bytes, oldest, trimmed: self.trimmed }
+        self.kept()
+    }
+}
+
+impl Stream {
+    fn survey(&self, stream: StreamId) -> Surveyed {
+        let last = self.events.back();
+        Surveyed {
+            stream,
+            last: last.map_or(self.trimmed, |event| event.position),
+            ended: last.is_some_and(|event| event.place == Place::End),
+            note: self.note.clone(),
+        }
     }
 }
 
@@ -354,6 +406,20 @@ impl Store for Memory {
     fn tail(&self, session: SessionKey) -> Stored<Position> {
         let last = self.shard(&session).lock().logs.get(&session).map_or(0, |log| log.last);
         Box::pin(ready(Ok(Position(last))))
+    }
+
+    fn survey(&self, session: SessionKey) -> Stored<Survey> {
+        let survey = self.shard(&session).lock().logs.get(&session).map(Log::survey);
+        Box::pin(ready(Ok(survey.unwrap_or_default())))
+    }
+
+    fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {
+        let log = Log::restore(log);
+        self.bytes.fetch_add(log.bytes, Ordering::Relaxed);
+        let replaced = self.shard(&session).lock().logs.insert(session, log);
+        self.bytes.fetch_sub(replaced.as_ref().map_or(0, |log| log.bytes), Ordering::Relaxed);
+        drop(replaced);
+        Box::pin(ready(Ok(())))
     }
 
     fn capabilities(&self) -> Capabilities {

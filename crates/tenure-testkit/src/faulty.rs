@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, Space, Store,
-    StoreError, Stored, Stretch, Version,
+    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
+    Store, StoreError, Stored, Stretch, Survey, Version,
 };
 use tokio::sync::watch;
 
@@ -178,6 +178,14 @@ impl Store for Faulty {
 
     fn tail(&self, session: SessionKey) -> Stored<Position> {
         self.run(|store| store.tail(session))
+    }
+
+    fn survey(&self, session: SessionKey) -> Stored<Survey> {
+        self.run(|store| store.survey(session))
+    }
+
+    fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {
+        self.run(|store| store.restore(session, log))
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use tenure_session::id::{NodeId, Position, SessionId, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Epoch, Expected, Keep, NewEvent, Place, ReadLimit, RecordKey, Space, Store, StoreError, Version,
+    Epoch, Expected, Keep, NewEvent, Place, ReadLimit, RecordKey, SavedLog, SavedStream, Space, Store,
+    StoreError, Survey, Version,
 };
 
 type Shared = Arc<dyn Store>;
@@ -30,7 +31,10 @@ pub async fn all(open: impl Fn() -> Shared) {
     clause_10_read_is_exact(open()).await;
     clause_11_trim_forgets_the_oldest(open()).await;
     clause_12_drop_session_forgets_only_it(open()).await;
-    clause_14_concurrent_puts_have_one_winner(open()).await;
+    clause_13_a_note_stands_until_its_stream_ends(open()).await;
+    clause_14_survey_tells_of_every_stream(open()).await;
+    clause_15_restore_puts_back_what_was_read(open(), open()).await;
+    clause_17_concurrent_puts_have_one_winner(open()).await;
 }
 
 fn key() -> SessionKey {
@@ -240,7 +244,92 @@ async fn clause_12_drop_session_forgets_only_it(store: Shared) {
     assert_eq!(bodies(&store, other, 0, Position::START).await, ["a"]);
 }
 
-async fn clause_14_concurrent_puts_have_one_winner(store: Shared) {
+async fn clause_13_a_note_stands_until_its_stream_ends(store: Shared) {
+    let (session, epoch) = owned(&store).await;
+    let note = |stream, body: &str| NewEvent { place: Place::Note, ..event(stream, body) };
+    let end = |stream, body: &str| NewEvent { place: Place::End, ..event(stream, body) };
+    let batch = vec![note(1, "first"), event(1, "a"), note(2, "old"), note(2, "new"), event(1, "b")];
+    let positions = store.append(session, epoch, batch).await.expect("appends");
+    assert!(positions.windows(2).all(|pair| pair[0] < pair[1]), "{positions:?}");
+    assert_eq!(bodies(&store, session, 1, Position::START).await, ["a", "b"]);
+    assert_eq!(bodies(&store, session, 2, Position::START).await, [""; 0]);
+    let notes = |survey: Survey| -> Vec<_> {
+        let text = |note: Bytes| String::from_utf8_lossy(&note).into_owned();
+        survey.streams.into_iter().map(|known| (known.stream.number(), known.note.map(text))).collect()
+    };
+    let open = |text: &str| Some(text.to_owned());
+    let survey = store.survey(session).await.expect("surveys");
+    assert_eq!((survey.kept.events, survey.kept.bytes), (2, 2), "a note is no event");
+    assert_eq!(notes(survey), [(1, open("first")), (2, open("new"))]);
+    let kept = store.trim(session, Keep { events: 0, ..KEEP_ALL }).await.expect("trims");
+    assert_eq!(kept.events, 0);
+    let survey = store.survey(session).await.expect("surveys");
+    assert_eq!(notes(survey), [(1, open("first")), (2, open("new"))], "a trim leaves notes");
+    store.append(session, epoch, vec![end(1, "c"), end(2, "")]).await.expect("appends");
+    let survey = store.survey(session).await.expect("surveys");
+    assert_eq!(notes(survey), [(1, None), (2, None)]);
+    assert_eq!(bodies(&store, session, 2, Position::START).await, [""], "an end without a message");
+    store.append(session, epoch, vec![note(3, "dropped too")]).await.expect("appends");
+    store.drop_session(session).await.expect("drops");
+    assert_eq!(store.survey(session).await, Ok(Survey::default()));
+}
+
+async fn clause_14_survey_tells_of_every_stream(store: Shared) {
+    let (session, epoch) = owned(&store).await;
+    assert_eq!(store.survey(session).await, Ok(Survey::default()));
+    let end = |stream, body: &str| NewEvent { place: Place::End, ..event(stream, body) };
+    let batch = vec![event(0, "a"), event(4, "b"), end(4, "c"), event(2, "dd"), event(0, "e")];
+    let positions = store.append(session, epoch, batch).await.expect("appends");
+    let survey = store.survey(session).await.expect("surveys");
+    let known = |survey: &Survey| -> Vec<_> {
+        survey.streams.iter().map(|known| (known.stream.number(), known.last, known.ended)).collect()
+    };
+    assert_eq!(known(&survey), [(0, positions[4], false), (2, positions[3], false), (4, positions[2], true)]);
+    assert_eq!(survey.next_stream, 5);
+    let kept = survey.kept;
+    assert_eq!((kept.events, kept.bytes, kept.oldest), (5, 6, Some(Time(1_000))));
+    // Trimmed away, the complete stream is forgotten and the open ones are not; its number stays used.
+    store.trim(session, Keep { events: 0, ..KEEP_ALL }).await.expect("trims");
+    let survey = store.survey(session).await.expect("surveys");
+    assert_eq!(known(&survey), [(0, positions[4], false), (2, positions[3], false)]);
+    assert_eq!((survey.next_stream, survey.kept.events, survey.kept.oldest), (5, 0, None));
+    assert_eq!(survey.kept.trimmed, positions[4]);
+}
+
+async fn clause_15_restore_puts_back_what_was_read(store: Shared, other: Shared) {
+    let (session, epoch) = owned(&store).await;
+    let note = |stream, body: &str| NewEvent { place: Place::Note, ..event(stream, body) };
+    let batch = vec![event(0, "a"), note(1, "n"), event(1, "b"), event(0, "c"), event(7, "d")];
+    store.append(session, epoch, batch).await.expect("appends");
+    store.trim(session, Keep { events: 3, ..KEEP_ALL }).await.expect("trims");
+    let saved = saved(&store, session).await;
+    let epoch = other.claim(session, NodeId::random(), None).await.expect("claims");
+    other.append(session, epoch, vec![note(3, "old"), event(9, "old")]).await.expect("appends");
+    other.restore(session, saved.clone()).await.expect("restores");
+    assert_eq!(self::saved(&other, session).await, saved);
+    assert_eq!(other.survey(session).await, store.survey(session).await);
+    let last = saved.streams.iter().flat_map(|stream| &stream.events).map(|event| event.position).max();
+    let more = other.append(session, epoch, vec![event(0, "e")]).await.expect("appends");
+    assert!(Some(more[0]) > last, "what comes later comes after");
+    assert_eq!(bodies(&other, session, 0, Position::START).await, ["c", "e"]);
+    let kept = other.trim(session, Keep { events: 2, ..KEEP_ALL }).await.expect("trims");
+    assert_eq!((kept.events, kept.bytes), (2, 2));
+    assert_eq!(bodies(&other, session, 7, Position::START).await, ["d"]);
+}
+
+/// Everything that is kept of a session's streams.
+async fn saved(store: &Shared, session: SessionKey) -> SavedLog {
+    let survey = store.survey(session).await.expect("surveys");
+    let mut streams = Vec::new();
+    for known in survey.streams {
+        let stretch = store.read(session, known.stream, Position::START, READ_ALL).await.expect("reads");
+        let (stream, note) = (known.stream, known.note);
+        streams.push(SavedStream { stream, note, trimmed: stretch.trimmed, events: stretch.events });
+    }
+    SavedLog { streams, next_stream: survey.next_stream }
+}
+
+async fn clause_17_concurrent_puts_have_one_winner(store: Shared) {
     let key = record();
     let first = store.put(key, bytes("0"), Expected::Absent, None).await.expect("creates");
     let mut writers = tokio::task::JoinSet::new();

@@ -16,6 +16,8 @@ use crate::id::{NodeId, Position, SessionKey, StreamId};
 pub enum Space {
     /// Sessions, and the tombstones of ended ones.
     Session,
+    /// What an rmcp server keeps here of its own sessions and streams.
+    Rmcp,
 }
 
 /// The name of a record.
@@ -62,12 +64,14 @@ pub struct Record {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Epoch(pub u64);
 
-/// Whether an event ends its stream.
+/// What an entry of the log is to its stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// More may follow.
+    /// Not an event, but a note of what the stream is for. It is kept beside the stream until that ends.
+    Note,
+    /// An event; more may follow.
     Middle,
-    /// The stream is complete.
+    /// An event that completes the stream. Without a body it is no message, and only says so.
     End,
 }
 
@@ -78,7 +82,7 @@ pub struct NewEvent {
     pub stream: StreamId,
     /// The message.
     pub body: Bytes,
-    /// Whether it ends the stream.
+    /// What it is to the stream.
     pub place: Place,
     /// When it happened.
     pub at: Time,
@@ -91,8 +95,10 @@ pub struct Event {
     pub position: Position,
     /// The message.
     pub body: Bytes,
-    /// Whether it ends the stream.
+    /// What it is to the stream; never a note.
     pub place: Place,
+    /// When it happened.
+    pub at: Time,
 }
 
 /// A stretch of one stream.
@@ -135,6 +141,52 @@ pub struct Kept {
     pub oldest: Option<Time>,
     /// Everything at or before this position is gone.
     pub trimmed: Position,
+}
+
+/// What is known of one stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Surveyed {
+    /// Which.
+    pub stream: StreamId,
+    /// The position of its last event, also if that was trimmed.
+    pub last: Position,
+    /// Whether it is complete.
+    pub ended: bool,
+    /// What it is for; only while it is open.
+    pub note: Option<Bytes>,
+}
+
+/// What is known of a session's streams, without their events.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Survey {
+    /// Streams that are open or have events, by number.
+    pub streams: Vec<Surveyed>,
+    /// No stream of this number or a higher one ever had an entry.
+    pub next_stream: u32,
+    /// What is kept of all of them.
+    pub kept: Kept,
+}
+
+/// One stream with everything that is kept of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SavedStream {
+    /// Which.
+    pub stream: StreamId,
+    /// What it is for, if it is open.
+    pub note: Option<Bytes>,
+    /// Events at or before this position were trimmed.
+    pub trimmed: Position,
+    /// Its events, in order.
+    pub events: Vec<Event>,
+}
+
+/// All streams of a session with everything that is kept of them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SavedLog {
+    /// The streams.
+    pub streams: Vec<SavedStream>,
+    /// See [`Survey::next_stream`].
+    pub next_stream: u32,
 }
 
 /// How an engine keeps what it was given.
@@ -212,8 +264,14 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 /// 11. `trim` forgets the oldest events of the session first, whatever their stream, until all bounds
 ///     of [`Keep`] hold.
 /// 12. `drop_session` forgets all events and the ownership of the session, and nothing else.
-/// 13. When a write has answered `Ok`, its effect survives what `capabilities().durability` promises.
-/// 14. A future that is dropped early leaves the write done or undone, never half done.
+/// 13. An entry with [`Place::Note`] stands beside its stream until an entry with [`Place::End`] is appended
+///     to it: `survey` shows it, `read` does not yield it, `trim` does not forget it, a later one replaces it.
+/// 14. `survey` tells of every stream that is open or has events, where it ends, and a number that no stream
+///     ever reached, also if that stream was trimmed away long ago.
+/// 15. `restore` gives a session exactly these streams and events, at these positions, in place of what it
+///     had; whatever is appended later comes after them.
+/// 16. When a write has answered `Ok`, its effect survives what `capabilities().durability` promises.
+/// 17. A future that is dropped early leaves the write done or undone, never half done.
 pub trait Store: Send + Sync + 'static {
     /// Writes a record. See clauses 1–3.
     fn put(
@@ -260,6 +318,10 @@ pub trait Store: Send + Sync + 'static {
     fn drop_session(&self, session: SessionKey) -> Stored<()>;
     /// The highest position of a session.
     fn tail(&self, session: SessionKey) -> Stored<Position>;
+    /// What is known of a session's streams. See clause 14.
+    fn survey(&self, session: SessionKey) -> Stored<Survey>;
+    /// Puts back what was saved of a session. See clause 15.
+    fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()>;
 
     /// What the engine can do.
     fn capabilities(&self) -> Capabilities;

@@ -2,6 +2,7 @@
 //!
 //! Numbers are big-endian, so that keys sort as numbers do. A stream's events lie together, in order. Every
 //! stream may have one entry at position 0, where no event is: it says up to where events were trimmed.
+//! A store of an earlier format is opened if this one only added to it; see [`FORMAT`].
 
 use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
@@ -29,6 +30,8 @@ pub(super) struct Keyspaces {
     pub(super) owners: Keyspace,
     /// Session, stream and position → time, place and body.
     pub(super) events: Keyspace,
+    /// Session and stream → what the stream is for, while it is open.
+    pub(super) notes: Keyspace,
 }
 
 impl Keyspaces {
@@ -40,6 +43,7 @@ impl Keyspaces {
             deadlines: keyspace("deadlines")?,
             owners: keyspace("owners")?,
             events: keyspace("events")?,
+            notes: keyspace("notes")?,
             database,
         })
     }
@@ -56,6 +60,7 @@ pub(super) fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
 fn space_number(space: Space) -> u8 {
     match space {
         Space::Session => 1,
+        Space::Rmcp => 16,
         // The port may grow; a space without a number here cannot be stored.
         _ => 0,
     }
@@ -105,6 +110,7 @@ pub(super) fn deadline_key(at: Time, key: RecordKey) -> Vec<u8> {
 pub(super) fn read_deadline_key(bytes: &[u8]) -> Option<(Time, RecordKey)> {
     let space = match bytes.get(8)? {
         1 => Space::Session,
+        16 => Space::Rmcp,
         _ => return None,
     };
     let key = SessionKey::from_bytes(bytes.get(9..25)?.try_into().ok()?);
@@ -153,16 +159,31 @@ pub(super) fn event_value(at: Time, place: Place, body: &[u8]) -> Vec<u8> {
     bytes.push(match place {
         Place::Middle => 0,
         Place::End => 1,
+        // Notes lie in a keyspace of their own.
+        Place::Note => 2,
     });
     bytes.extend_from_slice(body);
     bytes
 }
 
-pub(super) fn read_event(position: Position, bytes: &[u8]) -> Option<(Time, Event)> {
+pub(super) fn read_event(position: Position, bytes: &[u8]) -> Option<Event> {
     let place = match bytes.get(8)? {
         0 => Place::Middle,
         _ => Place::End,
     };
     let body = Bytes::copy_from_slice(bytes.get(EVENT_HEAD..)?);
-    Some((Time(read_u64(bytes, 0)?), Event { position, body, place }))
+    Some(Event { position, body, place, at: Time(read_u64(bytes, 0)?) })
 }
+
+/// The stream inside a note's key.
+pub(super) fn stream_of_note(key: &[u8]) -> Option<StreamId> {
+    Some(StreamId::new(u32::from_be_bytes(key.get(16..20)?.try_into().ok()?)))
+}
+
+/// Where a session's next stream number stands once streams were trimmed away: at a stream that is never used.
+pub(super) fn next_stream_key(session: &SessionKey) -> Vec<u8> {
+    event_key(session, NO_STREAM, Position::START)
+}
+
+/// The number that no stream has.
+pub(super) const NO_STREAM: StreamId = StreamId::new(u32::MAX);

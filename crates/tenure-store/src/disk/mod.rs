@@ -6,22 +6,25 @@
 //! up to where it was once synced (`mark`); a store that comes back with less has lost something.
 
 mod layout;
+mod log;
 mod mark;
 mod open;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Durability, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, Space,
-    Store, StoreError, Stored, Stretch, Version,
+    Capabilities, Durability, Epoch, Expected, Keep, Kept, NewEvent, Place, ReadLimit, Record, RecordKey,
+    SavedLog, Space, Store, StoreError, Stored, Stretch, Survey, Surveyed, Version,
 };
 use tokio::sync::oneshot;
 
 use self::layout::Keyspaces;
+use self::log::Log;
 use self::writer::{Write, failed};
 
 pub use self::open::{Disk, DiskError, Sync};
@@ -125,7 +128,7 @@ fn read(
         }
         let (key, value) = entry.into_inner()?;
         let Some((_, position)) = layout::place_of_event(&key) else { continue };
-        let Some((_, event)) = layout::read_event(position, &value) else { continue };
+        let Some(event) = layout::read_event(position, &value) else { continue };
         bytes += event.body.len();
         if bytes > limit.bytes && !stretch.events.is_empty() {
             break;
@@ -133,6 +136,29 @@ fn read(
         stretch.events.push(event);
     }
     Ok(stretch)
+}
+
+fn survey(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Survey, fjall::Error> {
+    let log = Log::count(keyspaces, session)?;
+    let mut streams: BTreeMap<StreamId, Surveyed> = BTreeMap::new();
+    let fresh = |stream| Surveyed { stream, last: Position::START, ended: false, note: None };
+    for (stream, trimmed) in &log.marks {
+        streams.entry(*stream).or_insert_with(|| fresh(*stream)).last = *trimmed;
+    }
+    for entry in &log.order {
+        let known = streams.entry(entry.stream).or_insert_with(|| fresh(entry.stream));
+        known.last = entry.position;
+        known.ended |= entry.place == Place::End;
+    }
+    for entry in keyspaces.notes.prefix(session.as_bytes()) {
+        let (key, note) = entry.into_inner()?;
+        let Some(stream) = layout::stream_of_note(&key) else { continue };
+        let note = Some(Bytes::copy_from_slice(&note));
+        streams.entry(stream).or_insert_with(|| fresh(stream)).note = note;
+    }
+    let highest = streams.keys().next_back().map_or(0, |stream| stream.number() + 1);
+    let next_stream = highest.max(log.next_stream);
+    Ok(Survey { streams: streams.into_values().collect(), next_stream, kept: log.kept() })
 }
 
 fn tail(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Position, fjall::Error> {
@@ -219,6 +245,14 @@ impl Store for Disk {
 
     fn tail(&self, session: SessionKey) -> Stored<Position> {
         self.look(move |keyspaces| tail(keyspaces, &session))
+    }
+
+    fn survey(&self, session: SessionKey) -> Stored<Survey> {
+        self.look(move |keyspaces| survey(keyspaces, &session))
+    }
+
+    fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {
+        self.write(|done| Write::Restore { session, log, done })
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -4,7 +4,6 @@
 //! timer. A batch does not see its own writes, so what it changes is remembered beside it until it is
 //! committed. An engine that fails a commit is not trusted again: it is closed for writing.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,17 +14,21 @@ use hashbrown::HashMap;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Epoch, Expected, Keep, Kept, NewEvent, Place, RecordKey, StoreError, Version,
+    Epoch, Expected, Keep, Kept, NewEvent, Place, RecordKey, SavedLog, StoreError, Version,
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::layout::{self, Keyspaces};
+use super::log::Log;
 
 /// Writes that share a commit, at most.
 const MAX_JOBS: usize = 1024;
 
 /// Bytes that share a commit, at most; one write always fits.
 const MAX_BYTES: usize = 8 << 20;
+
+/// How far numbers leap when a store is opened: more than can be written between two syncs.
+const LEAP: u64 = 1 << 20;
 
 type Done<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -38,6 +41,7 @@ pub(super) enum Write {
     Append { session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>, done: Done<Vec<Position>> },
     Trim { session: SessionKey, keep: Keep, done: Done<Kept> },
     Drop { session: SessionKey, done: Done<()> },
+    Restore { session: SessionKey, log: SavedLog, done: Done<()> },
 }
 
 impl Write {
@@ -45,6 +49,9 @@ impl Write {
         match self {
             Self::Put { value, .. } => value.len(),
             Self::Append { batch, .. } => batch.iter().map(|event| event.body.len()).sum(),
+            Self::Restore { log, .. } => {
+                log.streams.iter().flat_map(|stream| &stream.events).map(|event| event.body.len()).sum()
+            }
             _ => 0,
         }
     }
@@ -75,29 +82,15 @@ pub(super) struct Writer {
     logs: HashMap<SessionKey, Log, RandomState>,
 }
 
-/// What is kept of a session's events, in the order they came.
-#[derive(Default)]
-struct Log {
-    order: VecDeque<Entry>,
-    bytes: usize,
-    trimmed: Position,
-}
-
-struct Entry {
-    position: Position,
-    stream: StreamId,
-    at: Time,
-    bytes: usize,
-    place: Place,
-}
-
 impl Writer {
     pub(super) fn new(
         keyspaces: Arc<Keyspaces>,
         progress: Arc<Progress>,
         persist: PersistMode,
     ) -> Result<Self, fjall::Error> {
-        let sequence = keyspaces.number(layout::META_SEQUENCE)?.unwrap_or(0);
+        // A loss of power may have taken writes whose numbers were already told to clients. The leap is wider
+        // than what can be lost, so that no number ever means two things.
+        let sequence = keyspaces.number(layout::META_SEQUENCE)?.map_or(0, |last| last + LEAP);
         progress.batch.store(keyspaces.number(layout::META_BATCH)?.unwrap_or(0), Ordering::Release);
         let batch = keyspaces.database.batch();
         Ok(Self {
@@ -174,6 +167,10 @@ impl Writer {
             }
             Write::Drop { session, done } => {
                 let outcome = self.drop_session(session);
+                self.answer(done, outcome);
+            }
+            Write::Restore { session, log, done } => {
+                let outcome = self.restore(session, log);
                 self.answer(done, outcome);
             }
         }
@@ -329,13 +326,25 @@ impl Writer {
         let mut positions = Vec::with_capacity(batch.len());
         for event in batch {
             let position = Position(self.next());
+            positions.push(position);
+            match event.place {
+                Place::Note => {
+                    let key = layout::stream_prefix(&session, event.stream);
+                    self.batch.insert(&self.keyspaces.notes, key, event.body.as_ref());
+                    continue;
+                }
+                Place::End => {
+                    let key = layout::stream_prefix(&session, event.stream);
+                    self.batch.remove(&self.keyspaces.notes, key);
+                }
+                Place::Middle => {}
+            }
             let key = layout::event_key(&session, event.stream, position);
             let value = layout::event_value(event.at, event.place, &event.body);
             self.batch.insert(&self.keyspaces.events, key, value);
             if let Some(log) = self.logs.get_mut(&session) {
                 log.push(position, event.stream, event.at, event.body.len(), event.place);
             }
-            positions.push(position);
         }
         Ok(positions)
     }
@@ -349,6 +358,7 @@ impl Writer {
         }
         let Some(log) = self.logs.get_mut(&session) else { return Ok(Kept::default()) };
         let mut marks: HashMap<StreamId, Option<Position>, RandomState> = HashMap::default();
+        let mut gone = false;
         while let Some(oldest) = log.order.front() {
             let fits = log.order.len() <= keep.events && log.bytes <= keep.bytes && oldest.at > keep.since;
             if fits {
@@ -359,8 +369,17 @@ impl Writer {
             log.trimmed = entry.position;
             let key = layout::event_key(&session, entry.stream, entry.position);
             self.batch.remove(&self.keyspaces.events, key);
-            // An open stream keeps a mark, so that its next reader learns of the gap.
+            // An open stream keeps a mark, so that its next reader learns of the gap. Of a complete one only
+            // its number is remembered, so that no later stream takes it.
+            if entry.place == Place::End {
+                log.next_stream = log.next_stream.max(entry.stream.number() + 1);
+                gone = true;
+            }
             marks.insert(entry.stream, (entry.place == Place::Middle).then_some(entry.position));
+        }
+        if gone {
+            let next = u64::from(log.next_stream).to_be_bytes();
+            self.batch.insert(&self.keyspaces.events, layout::next_stream_key(&session), next);
         }
         for (stream, mark) in marks {
             let key = layout::event_key(&session, stream, Position::START);
@@ -373,47 +392,49 @@ impl Writer {
     }
 
     fn drop_session(&mut self, session: SessionKey) -> Result<(), StoreError> {
-        // There is no delete of a range: every key is removed by itself, so all must be visible.
-        self.commit();
-        self.logs.remove(&session);
-        for entry in self.keyspaces.events.prefix(session.as_bytes()) {
-            let key = entry.key().map_err(failed)?;
-            self.batch.remove(&self.keyspaces.events, key);
-        }
+        self.drop_events(session)?;
         self.batch.remove(&self.keyspaces.owners, session.as_bytes().as_slice());
         self.owners.insert(session, None);
         Ok(())
     }
-}
 
-impl Log {
-    fn count(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Self, fjall::Error> {
-        let mut log = Self::default();
-        let mut entries = Vec::new();
-        for entry in keyspaces.events.prefix(session.as_bytes()) {
-            let (key, value) = entry.into_inner()?;
-            let Some((stream, position)) = layout::place_of_event(&key) else { continue };
-            if position == Position::START {
-                let mark = layout::read_u64(&value, 0).unwrap_or_default();
-                log.trimmed = log.trimmed.max(Position(mark));
-            } else if let Some((at, event)) = layout::read_event(position, &value) {
-                entries.push(Entry { position, stream, at, bytes: event.body.len(), place: event.place });
+    fn drop_events(&mut self, session: SessionKey) -> Result<(), StoreError> {
+        // There is no delete of a range: every key is removed by itself, so all must be visible.
+        self.commit();
+        self.logs.remove(&session);
+        for keyspace in [&self.keyspaces.events, &self.keyspaces.notes] {
+            for entry in keyspace.prefix(session.as_bytes()) {
+                let key = entry.key().map_err(failed)?;
+                self.batch.remove(keyspace, key);
             }
         }
-        entries.sort_unstable_by_key(|entry| entry.position);
-        log.bytes = entries.iter().map(|entry| entry.bytes).sum();
-        log.order = entries.into();
-        Ok(log)
+        Ok(())
     }
 
-    fn push(&mut self, position: Position, stream: StreamId, at: Time, bytes: usize, place: Place) {
-        self.bytes += bytes;
-        self.order.push_back(Entry { position, stream, at, bytes, place });
-    }
-
-    fn kept(&self) -> Kept {
-        let oldest = self.order.front().map(|entry| entry.at);
-        Kept { events: self.order.len(), bytes: self.bytes, oldest, trimmed: self.trimmed }
+    fn restore(&mut self, session: SessionKey, log: SavedLog) -> Result<(), StoreError> {
+        self.drop_events(session)?;
+        let events = &self.keyspaces.events;
+        for saved in log.streams {
+            let stream = saved.stream;
+            if let Some(note) = saved.note {
+                let key = layout::stream_prefix(&session, stream);
+                self.batch.insert(&self.keyspaces.notes, key, note.as_ref());
+            }
+            if saved.trimmed > Position::START {
+                let key = layout::event_key(&session, stream, Position::START);
+                self.batch.insert(events, key, saved.trimmed.0.to_be_bytes());
+            }
+            for event in saved.events {
+                let key = layout::event_key(&session, stream, event.position);
+                let value = layout::event_value(event.at, event.place, &event.body);
+                self.batch.insert(events, key, value);
+                self.sequence = self.sequence.max(event.position.0);
+            }
+            self.sequence = self.sequence.max(saved.trimmed.0);
+        }
+        let next = u64::from(log.next_stream).to_be_bytes();
+        self.batch.insert(events, layout::next_stream_key(&session), next);
+        Ok(())
     }
 }
 
@@ -421,7 +442,7 @@ fn refuse(write: Write, error: &StoreError) {
     // Whoever asked may be gone; then nobody wants to know.
     match write {
         Write::Put { done, .. } => drop(done.send(Err(error.clone()))),
-        Write::Delete { done, .. } | Write::Release { done, .. } | Write::Drop { done, .. } => {
+        Write::Delete { done, .. } | Write::Release { done, .. } | Write::Drop { done, .. } | Write::Restore { done, .. } => {
             drop(done.send(Err(error.clone())));
         }
         Write::Claim { done, .. } => drop(done.send(Err(error.clone()))),
