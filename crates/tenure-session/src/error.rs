@@ -163,6 +163,11 @@ impl Error {
         self
     }
 
+    /// The same once more, for another who waited for the same thing. The cause was logged with the first.
+    pub(crate) fn again(&self) -> Self {
+        Self { reason: self.reason, detail: self.detail.clone(), data: self.data.clone(), source: None }
+    }
+
     /// Why.
     pub fn reason(&self) -> Reason {
         self.reason

@@ -189,6 +189,18 @@ impl RequestId {
         Self { raw: Bytes::copy_from_slice(buffer.format(number).as_bytes()), plain: None }
     }
 
+    /// An id of our own making, from text that needs no escapes.
+    pub fn from_text(text: &str) -> Self {
+        debug_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'));
+        Self { raw: Bytes::from(format!("\"{text}\"")), plain: None }
+    }
+
+    /// The text of an id that is a string without escapes.
+    pub fn as_text(&self) -> Option<&str> {
+        let text = std::str::from_utf8(self.canonical()).ok()?;
+        text.strip_prefix('"')?.strip_suffix('"')
+    }
+
     /// The id as its sender wrote it.
     pub fn raw(&self) -> &Bytes {
         &self.raw

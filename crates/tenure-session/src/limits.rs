@@ -35,6 +35,9 @@ pub struct Limits {
     pub idle_ttl: Option<Duration>,
     /// A session expires at this age, used or not. `None`: never.
     pub max_lifetime: Option<Duration>,
+    /// A session that nobody uses for this long lets go of its server and of its memory, and is woken by its
+    /// next request. `None`: never.
+    pub dormant_after: Option<Duration>,
     /// How long the end of a session is remembered, so that its id stays dead and the error says why.
     pub tombstone_ttl: Duration,
     /// How many ends are remembered; beyond it the oldest are forgotten first.
@@ -88,6 +91,7 @@ impl Default for Limits {
         Self {
             idle_ttl: Some(Duration::from_secs(30 * 60)),
             max_lifetime: Some(Duration::from_secs(24 * 60 * 60)),
+            dormant_after: Some(Duration::from_secs(10 * 60)),
             tombstone_ttl: Duration::from_secs(60 * 60),
             max_tombstones: 100_000,
             max_sessions: 200_000,

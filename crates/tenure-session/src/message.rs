@@ -305,6 +305,13 @@ pub fn write_request(id: &RequestId, method: &Method, params: Option<&RawJson>) 
     write_call(Some(id), method, params)
 }
 
+/// Writes a cancellation of a request.
+pub fn write_cancelled(id: &RequestId, reason: &str) -> Bytes {
+    let reason = serde_json::Value::from(reason).to_string();
+    let params = [b"{\"requestId\":", &id.raw()[..], b",\"reason\":", reason.as_bytes(), b"}"].concat();
+    write_notification(&Method::Cancelled, Some(&RawJson::trusted(params)))
+}
+
 /// Writes a notification.
 pub fn write_notification(method: &Method, params: Option<&RawJson>) -> Bytes {
     write_call(None, method, params)

@@ -45,9 +45,17 @@ pub struct SessionRecord {
     /// Resources the client subscribed to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subscriptions: Vec<String>,
+    /// The position of the last event of the standalone stream that some reader was given.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub delivered: u64,
     /// What operators and embedders attached.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde wants")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The memory of an ended session.

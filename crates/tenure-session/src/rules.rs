@@ -83,6 +83,104 @@ pub fn cancelled_id(params: Option<&RawJson>) -> Option<RequestId> {
     RequestId::from_raw(params.bytes().slice_ref(cancelled.request_id.get().as_bytes()))
 }
 
+/// Whether a request that was cut off by the end of the process may be sent to the server once more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repeat {
+    /// It only reads, or doing it twice is the same as doing it once.
+    Safe,
+    /// That depends on the tool, which says so in its annotations.
+    AskTool,
+    /// It may have done something already.
+    Never,
+}
+
+/// Decides whether a request may be repeated.
+pub fn repeat(method: &Method) -> Repeat {
+    match method {
+        Method::ToolsList
+        | Method::ResourcesList
+        | Method::ResourcesTemplatesList
+        | Method::ResourcesRead
+        | Method::ResourcesSubscribe
+        | Method::ResourcesUnsubscribe
+        | Method::PromptsList
+        | Method::PromptsGet
+        | Method::CompletionComplete
+        | Method::LoggingSetLevel => Repeat::Safe,
+        Method::ToolsCall => Repeat::AskTool,
+        _ => Repeat::Never,
+    }
+}
+
+/// The tool that a `tools/call` names.
+pub fn tool_name(params: Option<&RawJson>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params {
+        name: String,
+    }
+    params?.read::<Params>().ok().map(|params| params.name)
+}
+
+/// The names of tools in a `tools/list` result that say they may be repeated, and the cursor of the next page.
+pub fn repeatable_tools(result: &RawJson) -> (Vec<String>, Option<String>) {
+    #[derive(Deserialize)]
+    struct Page {
+        #[serde(default)]
+        tools: Vec<Tool>,
+        #[serde(rename = "nextCursor", default)]
+        next: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Tool {
+        name: String,
+        #[serde(default)]
+        annotations: Hints,
+    }
+    #[derive(Deserialize, Default)]
+    struct Hints {
+        #[serde(rename = "readOnlyHint", default)]
+        read_only: bool,
+        #[serde(rename = "idempotentHint", default)]
+        idempotent: bool,
+    }
+    let Ok(page) = result.read::<Page>() else { return (Vec::new(), None) };
+    let safe = |tool: &Tool| tool.annotations.read_only || tool.annotations.idempotent;
+    (page.tools.into_iter().filter(safe).map(|tool| tool.name).collect(), page.next)
+}
+
+/// The lists that may have changed, given what the server said at `initialize` before and says now.
+pub fn changed_lists(before: &RawJson, now: &RawJson) -> Vec<Method> {
+    #[derive(Deserialize, Default)]
+    struct Said {
+        #[serde(default)]
+        capabilities: serde_json::Map<String, serde_json::Value>,
+        #[serde(rename = "serverInfo", default)]
+        server: serde_json::Value,
+    }
+    let said = |result: &RawJson| result.read::<Said>().unwrap_or_default();
+    let (before, now) = (said(before), said(now));
+    let lists = [
+        ("tools", Method::ToolsListChanged),
+        ("prompts", Method::PromptsListChanged),
+        ("resources", Method::ResourcesListChanged),
+    ];
+    let changed = |name: &str| {
+        let (before_has, now_has) = (before.capabilities.get(name), now.capabilities.get(name));
+        // Another version of the server may list other things under the same capability.
+        before_has != now_has || (now_has.is_some() && before.server != now.server)
+    };
+    lists.into_iter().filter(|(name, _)| changed(name)).map(|(_, method)| method).collect()
+}
+
+/// The value of a progress notification's `progress`.
+pub fn progress_value(params: Option<&RawJson>) -> Option<f64> {
+    #[derive(Deserialize)]
+    struct Params {
+        progress: f64,
+    }
+    params?.read::<Params>().ok().map(|params| params.progress)
+}
+
 /// The `uri` of a subscribe or unsubscribe request.
 pub fn subscription_uri(params: Option<&RawJson>) -> Option<String> {
     #[derive(Deserialize)]

@@ -16,8 +16,15 @@ use crate::id::{NodeId, Position, SessionKey, StreamId};
 pub enum Space {
     /// Sessions, and the tombstones of ended ones.
     Session,
+    /// What the store has to know of itself, such as by which key it is sealed. A copy leaves it behind.
+    Store,
     /// What an rmcp server keeps here of its own sessions and streams.
     Rmcp,
+}
+
+impl Space {
+    /// Every space.
+    pub const ALL: [Self; 3] = [Self::Session, Self::Store, Self::Rmcp];
 }
 
 /// The name of a record.
@@ -227,6 +234,9 @@ pub enum StoreError {
     /// Too much to do; nothing was changed.
     #[error("the store is busy")]
     Busy,
+    /// There is no room for anything that grows; nothing was changed. What removes something still works.
+    #[error("the disk is full")]
+    Full,
     /// The record, event or batch is larger than the engine takes; nothing was changed.
     #[error("too large for the store")]
     TooLarge,
@@ -325,4 +335,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// What the engine can do.
     fn capabilities(&self) -> Capabilities;
+
+    /// What is wrong with the engine right now, in words for operators; nothing while it works.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
 }

@@ -63,7 +63,7 @@ impl Session {
             }
             Asked { session: Arc::clone(self), origin, number }
         };
-        let body = message::write_request(&RequestId::from_number(asked.number), method, params);
+        let body = message::write_request(&self.ask_id(asked.number), method, params);
         self.emit(&asked.origin, body).await.map_err(|error| error.to_rpc())?;
         match tokio::time::timeout(limits.ask_timeout, answered).await {
             Ok(Ok(reply)) => reply,
@@ -84,7 +84,7 @@ impl Session {
         self.touch();
         let mut state = self.state.lock();
         self.check_alive(&state)?;
-        let ask = response.id.as_number().and_then(|number| state.asks.remove(&number));
+        let ask = self.ask_number(&response.id).and_then(|number| state.asks.remove(&number));
         drop(state);
         match ask {
             // The asker may have gone meanwhile; then nobody wants the answer.
@@ -94,6 +94,17 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Our id for a question. It names the epoch, so that an answer to a question from before a restart is
+    /// never taken for an answer to a later one.
+    fn ask_id(&self, number: u64) -> RequestId {
+        RequestId::from_text(&format!("{:x}-{number}", self.epoch.0))
+    }
+
+    fn ask_number(&self, id: &RequestId) -> Option<u64> {
+        let (epoch, number) = id.as_text()?.split_once('-')?;
+        (u64::from_str_radix(epoch, 16) == Ok(self.epoch.0)).then(|| number.parse().ok())?
     }
 
     fn unanswerable(&self) -> RpcError {
@@ -128,8 +139,8 @@ impl Drop for Asked {
         if !open {
             return;
         }
-        let params = serde_json::json!({ "requestId": self.number, "reason": "no longer needed" });
-        let body = message::write_notification(&Method::Cancelled, Some(&RawJson::of(&params)));
+        let id = self.session.ask_id(self.number);
+        let body = message::write_cancelled(&id, "no longer needed");
         // The originating request may be over; then its stream takes no more and the client knows.
         if let Err(error) = self.session.emit_now(&self.origin, body) {
             tracing::debug!(session = %self.session.label, %error, "could not withdraw a question");

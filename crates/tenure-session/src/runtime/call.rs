@@ -18,7 +18,7 @@ use tokio::time::Sleep;
 use super::context::{CallContext, Caller};
 use super::reader::{Reader, too_many_streams};
 use super::session::{InFlight, Session, State};
-use super::stream::{Stream, too_large};
+use super::stream::too_large;
 use crate::error::{Error, Reason, RpcError};
 use crate::id::{Position, RequestId, StreamId};
 use crate::message::{self, Message, RawJson, Request};
@@ -71,7 +71,7 @@ impl Session {
     pub fn batch(self: &Arc<Self>, messages: Vec<Message>, caller: &Caller) -> Result<Option<Answer>, Error> {
         self.touch();
         let requests = messages.iter().filter(|message| matches!(message, Message::Request(_))).count();
-        let share = (requests > 0).then(|| self.open_stream(requests)).transpose()?;
+        let share = (requests > 0).then(|| self.open_stream(&messages, requests)).transpose()?;
         // Attached before anything is answered, so that nothing can complete and be forgotten before.
         let reader = share.map(|stream| self.reader_of(stream));
         for message in messages {
@@ -82,6 +82,7 @@ impl Session {
                 (Message::Response(response), _) => self.response(response)?,
             }
         }
+        self.flush();
         Ok(reader.map(Answer::Stream))
     }
 
@@ -100,16 +101,15 @@ impl Session {
         self.flush();
     }
 
-    fn open_stream(self: &Arc<Self>, open: usize) -> Result<StreamId, Error> {
+    fn open_stream(self: &Arc<Self>, messages: &[Message], open: usize) -> Result<StreamId, Error> {
+        let note = note_of(messages);
         let mut state = self.state.lock();
         self.check_alive(&state)?;
         if state.count_streams() >= self.inner.limits.max_streams {
             return Err(too_many_streams(self.inner.limits.max_streams));
         }
         let id = StreamId::new(state.next_stream);
-        state.next_stream += 1;
-        state.open_streams += 1;
-        state.streams.insert(id, Stream { open, ..Stream::default() });
+        self.begin_stream(&mut state, id, open, note);
         Ok(id)
     }
 
@@ -174,11 +174,13 @@ impl Session {
             let call = InFlight {
                 number,
                 method: request.method.clone(),
+                params: request.params.clone(),
                 started: now,
                 stream,
                 waiter: None,
                 cancel: None,
                 progressed: None,
+                progress_floor: None,
                 asking: 0,
             };
             state.calls.insert(request.id.clone(), call);
@@ -190,6 +192,27 @@ impl Session {
         let mut run = Run { session: Arc::clone(self), id, number, afterwards, reply: None, timer: None };
         run.start(link.as_ref(), Call { request, context });
         Ok(Some(run))
+    }
+
+    /// Sends a request once more that was open when the process ended; its answer goes to its stream.
+    pub(super) fn run_again(self: &Arc<Self>, link: &Arc<dyn Link>, request: Request, number: u64) {
+        let now = self.inner.clock.now();
+        {
+            let mut state = self.state.lock();
+            // The client may have withdrawn it meanwhile.
+            if state.calls.get(&request.id).is_none_or(|call| call.number != number) {
+                return;
+            }
+            state.running += 1;
+            self.inner.running.fetch_add(1, Ordering::Relaxed);
+        }
+        tracing::info!(session = %self.label, request = ?request.id, method = %request.method, "run again after a restart");
+        let (id, afterwards) = (request.id.clone(), afterwards(&request));
+        let caller = Caller { principal: self.owner.clone(), ..Caller::anonymous("wake") };
+        let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
+        let mut run = Run { session: Arc::clone(self), id, number, afterwards, reply: None, timer: None };
+        run.start(link.as_ref(), Call { request, context });
+        self.inner.tasks.spawn(run.run_alone());
     }
 
     /// Takes the backend's answer. Gives it back as JSON if the request has not become a stream.
@@ -243,6 +266,24 @@ impl Session {
         }
         self.save(state);
     }
+}
+
+/// The requests of a batch, as they stand in the log until all are answered.
+fn note_of(messages: &[Message]) -> Bytes {
+    let mut note = vec![b'['];
+    for message in messages {
+        let Message::Request(request) = message else { continue };
+        if note.len() > 1 {
+            note.push(b',');
+        }
+        note.extend_from_slice(&message::write_request(
+            &request.id,
+            &request.method,
+            request.params.as_ref(),
+        ));
+    }
+    note.push(b']');
+    note.into()
 }
 
 fn afterwards(request: &Request) -> Afterwards {
@@ -424,17 +465,21 @@ impl Session {
         let Some(call) = state.calls.get_mut(&run.id).filter(|call| call.number == run.number) else {
             return Look::Gone;
         };
-        match call.stream {
-            Some(stream) => Look::Stream(self.reader(&mut state, stream, Some(Position::START))),
+        let stream = match call.stream {
+            Some(stream) => stream,
             None if late => match self.stream_of(&mut state, &run.id, run.number) {
-                Ok(stream) => Look::Stream(self.reader(&mut state, stream, Some(Position::START))),
-                Err(_) => Look::Gone,
+                Ok(stream) => stream,
+                Err(_) => return Look::Gone,
             },
             None => {
                 call.waiter = Some(cx.waker().clone());
-                Look::Wait
+                return Look::Wait;
             }
-        }
+        };
+        let reader = self.reader(&mut state, stream, Some(Position::START));
+        drop(state);
+        self.flush();
+        Look::Stream(reader)
     }
 
     /// Nobody can answer any more: the client withdrew the request, or the session is over.

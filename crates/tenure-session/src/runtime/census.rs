@@ -1,4 +1,7 @@
 //! Counts sessions, in all and by principal, and hands out seats up to the limits.
+//!
+//! A session counts from its creation to its end, awake or dormant. Those that an earlier process left in the
+//! store are counted in the background, in key order; until that is done the count is low.
 
 use std::sync::Arc;
 
@@ -7,7 +10,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Reason};
-use crate::id::Principal;
+use crate::id::{Principal, SessionKey};
 use crate::limits::Limits;
 
 #[derive(Default)]
@@ -19,12 +22,17 @@ pub(super) struct Census {
 struct Counts {
     total: usize,
     by_principal: HashMap<Principal, usize, RandomState>,
+    /// Sessions of an earlier process are counted up to this key.
+    counted: Option<SessionKey>,
+    all_counted: bool,
 }
 
 /// The right to hold one session; given back when dropped.
 pub(super) struct Seat {
     census: Arc<Census>,
     principal: Principal,
+    /// The session is not over: it only sleeps, and counts on.
+    kept: bool,
 }
 
 impl Census {
@@ -42,9 +50,34 @@ impl Census {
             )
             .with("limit", limits.max_sessions_per_principal));
         }
-        counts.total += 1;
-        counts.by_principal.insert(principal.clone(), held + 1);
-        Ok(Seat { census: Arc::clone(self), principal: principal.clone() })
+        counts.add(principal);
+        Ok(self.seat(principal))
+    }
+
+    /// The seat of a session that is counted already.
+    pub(super) fn seat(self: &Arc<Self>, principal: &Principal) -> Seat {
+        Seat { census: Arc::clone(self), principal: principal.clone(), kept: false }
+    }
+
+    /// Counts a session that an earlier process left; they come in key order.
+    pub(super) fn found(&self, key: SessionKey, principal: &Principal) {
+        let mut counts = self.counts.lock();
+        counts.counted = Some(key);
+        counts.add(principal);
+    }
+
+    /// All sessions of earlier processes are counted.
+    pub(super) fn found_all(&self) {
+        self.counts.lock().all_counted = true;
+    }
+
+    /// A session ended without having been woken. `earlier` says that an earlier process left it.
+    pub(super) fn leave(&self, key: SessionKey, principal: &Principal, earlier: bool) {
+        let mut counts = self.counts.lock();
+        let counted = !earlier || counts.all_counted || counts.counted.is_some_and(|last| key <= last);
+        if counted {
+            counts.remove(principal);
+        }
     }
 
     pub(super) fn total(&self) -> usize {
@@ -52,15 +85,35 @@ impl Census {
     }
 }
 
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut counts = self.census.counts.lock();
-        counts.total -= 1;
-        if let Some(held) = counts.by_principal.get_mut(&self.principal) {
+impl Counts {
+    fn add(&mut self, principal: &Principal) {
+        self.total += 1;
+        *self.by_principal.entry_ref(principal).or_insert(0) += 1;
+    }
+
+    fn remove(&mut self, principal: &Principal) {
+        // A session that ends while it is being counted may be missed; the count then is off by one.
+        self.total = self.total.saturating_sub(1);
+        if let Some(held) = self.by_principal.get_mut(principal) {
             *held -= 1;
             if *held == 0 {
-                counts.by_principal.remove(&self.principal);
+                self.by_principal.remove(principal);
             }
+        }
+    }
+}
+
+impl Seat {
+    /// The session goes on without being in memory.
+    pub(super) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.census.counts.lock().remove(&self.principal);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a handler gets: the context of its request, and outlets for messages to the client.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -179,6 +180,8 @@ impl CallContext {
         if let Ok(stream) = self.session.stream_of(&mut state, &self.id, self.number) {
             self.session.close_connection(&mut state, stream);
         }
+        drop(state);
+        self.session.flush();
     }
 
     /// Resolves when the client withdraws the request, or its time is up.
@@ -281,6 +284,9 @@ async fn notify(
                 let mut state = session.state.lock();
                 if let Some(call) = state.calls.get_mut(id).filter(|call| call.number == *number) {
                     call.progressed = Some(now);
+                    if call.repeats_progress(params) {
+                        return Ok(());
+                    }
                 }
             }
         }
@@ -298,6 +304,34 @@ pub enum News {
     Prompts,
     /// The list of resources changed.
     Resources,
+}
+
+impl News {
+    const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
+
+    fn method(self) -> Method {
+        match self {
+            Self::Tools => Method::ToolsListChanged,
+            Self::Prompts => Method::PromptsListChanged,
+            Self::Resources => Method::ResourcesListChanged,
+        }
+    }
+}
+
+/// When each list last changed, for sessions that slept meanwhile.
+#[derive(Default)]
+pub(super) struct LastNews([AtomicU64; 3]);
+
+impl LastNews {
+    fn note(&self, news: News, now: Time) {
+        self.0[news as usize].store(now.0, Ordering::Relaxed);
+    }
+
+    /// The lists that changed after this time.
+    pub(super) fn since(&self, time: Time) -> impl Iterator<Item = Method> {
+        let changed = move |news: &News| self.0[*news as usize].load(Ordering::Relaxed) > time.0;
+        News::ALL.into_iter().filter(changed).map(News::method)
+    }
 }
 
 /// Tells many sessions at once.
@@ -320,11 +354,8 @@ impl Fanout {
     /// Tells every session that a list changed.
     pub fn list_changed(&self, news: News) {
         let Some(inner) = self.0.upgrade() else { return };
-        let method = match news {
-            News::Tools => Method::ToolsListChanged,
-            News::Prompts => Method::PromptsListChanged,
-            News::Resources => Method::ResourcesListChanged,
-        };
+        let method = news.method();
+        inner.news.note(news, inner.clock.now());
         let body = message::write_notification(&method, None);
         for session in inner.live.all() {
             if session.state.lock().phase == Phase::Initialized {

@@ -2,6 +2,7 @@
 //!
 //! Using a session does not touch the queue. When its entry comes up, the session says whether it has
 //! really been idle; if not, it is entered again. So expiry costs nothing per request and never scans.
+//! Sessions that are not in memory have their deadlines in the store; see `sweep`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,16 +11,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::sessions::Inner;
-use crate::id::{SessionId, SessionKey};
+use crate::id::SessionId;
 use crate::port::clock::Time;
-use crate::port::store::RecordKey;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Due {
-    /// Look whether this session has expired.
+    /// Look whether something is to be done about this session.
     Session(SessionId),
-    /// Forget this tombstone.
-    Tombstone(SessionKey),
 }
 
 #[derive(Default)]
@@ -68,7 +66,6 @@ pub(super) async fn watch(inner: Arc<Inner>) {
                         session.look_at_deadline();
                     }
                 }
-                Due::Tombstone(key) => forget(&inner, key).await,
             }
         }
         let next = inner.deadlines.next();
@@ -87,25 +84,5 @@ pub(super) async fn watch(inner: Arc<Inner>) {
             () = inner.deadlines.earlier.notified() => {}
             () = inner.stop.cancelled() => return,
         }
-    }
-}
-
-async fn forget(inner: &Inner, key: SessionKey) {
-    {
-        let mut tombstones = inner.tombstones.lock();
-        // They come up in the order they were made, unless the clock was set back.
-        match tombstones.front() {
-            Some((_, first)) if *first == key => drop(tombstones.pop_front()),
-            _ => tombstones.retain(|(_, known)| *known != key),
-        }
-    }
-    let key = RecordKey::session(key);
-    let outcome = match inner.store.get(key).await {
-        Ok(Some(record)) => inner.store.delete(key, record.version).await,
-        Ok(None) => Ok(()),
-        Err(error) => Err(error),
-    };
-    if let Err(error) = outcome {
-        tracing::warn!(session = ?key.key, %error, "could not forget an ended session");
     }
 }

@@ -5,9 +5,10 @@
 //! tracked task when that connection goes away or the answer becomes a stream. No lock is held across
 //! an await anywhere.
 //!
-//! Reading order: [`Sessions`] (create, find, list, end), [`Session`] (what one holds), `call` (a
-//! request from the client), `ask` (a request to the client), `stream` and `reader` (events out),
-//! `deadline` (expiry), `drain` (shutdown).
+//! Reading order: [`Sessions`] (create, find, list), [`Session`] (what one holds), `link` (to the server
+//! behind), `call` (a request from the client), `ask` (a request to the client), `stream` and `reader`
+//! (events out), `save` (the record), `sleep`, `wake` and `reopen` (dormant and back), `deadline` and `sweep`
+//! (expiry), `ending` (the end of one session), `drain` (shutdown).
 
 mod ask;
 mod call;
@@ -15,12 +16,18 @@ mod census;
 mod context;
 mod deadline;
 mod drain;
+mod ending;
+mod link;
 mod live;
 mod reader;
+mod reopen;
 mod save;
 mod session;
 mod sessions;
+mod sleep;
 mod stream;
+mod sweep;
+mod wake;
 
 pub use call::Answer;
 pub use context::{CallContext, Caller, Fanout, News, Outlet};

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::session::{Session, State};
-use super::stream::Slot;
+use super::stream::{Known, Slot};
 use crate::error::{Error, Reason};
 use crate::id::{EventId, Position, StreamId};
 use crate::limits::{OnGap, UnknownEventId};
@@ -224,9 +224,11 @@ impl Reader {
 
     /// The next thing to write, or `None` when the response is complete.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        if std::mem::take(&mut self.prime) {
+        if self.prime && std::task::ready!(self.poll_known(cx)) {
+            self.prime = false;
             return Poll::Ready(Some(Item::Prime(self.event_id(self.cursor))));
         }
+        self.prime = false;
         loop {
             if !self.done && !self.is_current() {
                 // Replaced: what is still at hand belongs to the successor.
@@ -242,7 +244,10 @@ impl Reader {
                 return Poll::Ready(Some(Item::Event { id: None, body: gap_warning() }));
             }
             if let Some(event) = self.buffer.pop_front() {
-                return Poll::Ready(Some(self.give(event)));
+                if let Some(item) = self.give(event) {
+                    return Poll::Ready(Some(item));
+                }
+                continue;
             }
             if let Some((reading, _)) = &mut self.reading {
                 let outcome = std::task::ready!(Pin::new(reading).poll(cx));
@@ -291,6 +296,11 @@ impl Reader {
         while let Some(event) = slot.tail.pop_front() {
             match event.position {
                 Some(position) if position <= self.cursor => {}
+                // Only says that the stream is complete.
+                Some(position) if event.body.is_empty() => {
+                    self.cursor = position;
+                    slot.floor = position;
+                }
                 Some(position) => {
                     self.cursor = position;
                     slot.floor = position;
@@ -385,12 +395,32 @@ impl Reader {
         }
     }
 
-    fn give(&mut self, event: Event) -> Item {
+    /// Hands an event from the store out; an end without a message is only passed.
+    fn give(&mut self, event: Event) -> Option<Item> {
         self.cursor = event.position;
+        if event.body.is_empty() {
+            return None;
+        }
         if let Some(stream) = self.session.state.lock().streams.get_mut(&self.stream) {
             stream.delivered = stream.delivered.max(event.position);
         }
-        Item::Event { id: Some(self.event_id(event.position)), body: event.body }
+        Some(Item::Event { id: Some(self.event_id(event.position)), body: event.body })
+    }
+
+    /// Whether the client may come back to this stream; waits until the log knows of it.
+    fn poll_known(&self, cx: &Context<'_>) -> Poll<bool> {
+        let mut state = self.session.state.lock();
+        let Some(stream) = state.streams.get_mut(&self.stream) else { return Poll::Ready(false) };
+        if self.stream == StreamId::STANDALONE {
+            return Poll::Ready(true);
+        }
+        match (stream.known, &mut stream.reader) {
+            (Known::Soon, Some(slot)) if slot.reader == self.number => {
+                slot.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            (known, _) => Poll::Ready(known == Known::Yes),
+        }
     }
 
     fn event_id(&self, position: Position) -> EventId {

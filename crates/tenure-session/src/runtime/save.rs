@@ -1,7 +1,8 @@
 //! Keeps a session's record in the store up to date, and lets others change its metadata.
 //!
 //! Writes are compare-and-swap on the record's version, one at a time. Changes that come while a write is
-//! under way are folded into the next one; using a session is never a write.
+//! under way are folded into the next one. Using a session is never a write of its own: that it was used is
+//! written now and then, with whatever else has changed.
 
 use std::sync::Arc;
 
@@ -9,6 +10,8 @@ use bytes::Bytes;
 
 use super::session::{Session, State};
 use crate::error::{Error, Reason};
+use crate::id::StreamId;
+use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
 use crate::record::SessionRecord;
 
@@ -32,7 +35,7 @@ impl Session {
     /// The change is made or not made.
     pub async fn set_metadata(self: &Arc<Self>, seen: Version, metadata: Metadata) -> Result<Version, Error> {
         let _alone = self.writing.acquire().await;
-        let value = {
+        let (value, deadline) = {
             let state = self.state.lock();
             self.check_alive(&state)?;
             if state.version != seen {
@@ -41,7 +44,7 @@ impl Session {
             self.record(&state, metadata.clone())
         };
         let key = RecordKey::session(self.key);
-        match self.inner.store.put(key, value, Expected::Version(seen), None).await {
+        match self.inner.store.put(key, value, Expected::Version(seen), deadline).await {
             Ok(version) => {
                 let mut state = self.state.lock();
                 state.metadata = metadata;
@@ -81,21 +84,34 @@ impl Session {
         }
     }
 
-    pub(super) fn record(&self, state: &State, metadata: Metadata) -> Bytes {
+    /// The record as it should be now, and when to look at it if nothing more is heard of the session.
+    pub(super) fn record(&self, state: &State, metadata: Metadata) -> (Bytes, Option<Time>) {
+        let last_used = self.use_to_save();
+        let standalone = state.streams.get(&StreamId::STANDALONE);
         let raw = |json: &crate::message::RawJson| json.read().expect("the handshake was JSON");
         let record = SessionRecord {
             owner: self.owner.name().map(str::to_owned),
             revision: state.revision.as_str().to_owned(),
             phase: state.phase.as_str().to_owned(),
             created: self.created.0,
-            last_used: self.last_used().0,
+            last_used: last_used.0,
             initialize: raw(&state.initialize),
             initialize_result: raw(&state.initialize_result),
             log_level: state.log_level.map(|level| level.as_str().to_owned()),
             subscriptions: state.subscriptions.iter().map(|uri| uri.to_string()).collect(),
+            delivered: standalone.map_or(0, |stream| stream.delivered.0),
             metadata,
         };
-        record.encode()
+        (record.encode(), self.due_in_store(last_used))
+    }
+
+    /// Use is not written when it happens, and the last one may be lost in a crash. It came within one idle
+    /// time of what is written, so with twice that no session is thought dead too early.
+    fn due_in_store(&self, last_used: Time) -> Option<Time> {
+        let limits = &self.inner.limits;
+        let idle = limits.idle_ttl.map(|ttl| last_used.after(ttl * 2));
+        let old = limits.max_lifetime.map(|age| self.created.after(age));
+        [idle, old].into_iter().flatten().min()
     }
 
     /// Notes that the record has to be written, and writes it unless somebody already does.
@@ -120,8 +136,9 @@ impl Session {
                 }
                 (self.record(&state, state.metadata.clone()), state.version)
             };
+            let (value, deadline) = value;
             let key = RecordKey::session(self.key);
-            let written = self.inner.store.put(key, value, Expected::Version(seen), None).await;
+            let written = self.inner.store.put(key, value, Expected::Version(seen), deadline).await;
             let mut state = self.state.lock();
             match written {
                 Ok(version) => state.version = version,

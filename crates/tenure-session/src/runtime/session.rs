@@ -1,7 +1,6 @@
 //! One session: its state behind a short lock, and what others may read of it.
 
 use std::collections::BTreeSet;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -38,6 +37,8 @@ pub struct Session {
     pub(super) created: Time,
     pub(super) epoch: Epoch,
     last_used: AtomicU64,
+    /// The last use that was written down, or is about to be.
+    saved_use: AtomicU64,
     pub(super) inner: Arc<Inner>,
     /// Taken by whoever writes the record, so that writes do not overtake each other.
     pub(super) writing: tokio::sync::Semaphore,
@@ -92,11 +93,15 @@ pub(super) struct InFlight {
     /// Tells two requests apart that use the same id one after the other.
     pub(super) number: u64,
     pub(super) method: Method,
+    /// For the note in the log, should the request become a stream.
+    pub(super) params: Option<RawJson>,
     pub(super) started: Time,
     pub(super) stream: Option<StreamId>,
     pub(super) waiter: Option<Waker>,
     pub(super) cancel: Option<CancellationToken>,
     pub(super) progressed: Option<Time>,
+    /// The request is run once more, and the client has heard of progress up to here.
+    pub(super) progress_floor: Option<f64>,
     /// Questions to the client that this request waits for; its own time does not run meanwhile.
     pub(super) asking: usize,
 }
@@ -155,6 +160,7 @@ impl Session {
         id: SessionId,
         owner: Principal,
         epoch: Epoch,
+        created: Time,
         state: State,
     ) -> Arc<Self> {
         let now = inner.clock.now();
@@ -165,9 +171,10 @@ impl Session {
             key,
             label,
             owner,
-            created: now,
+            created,
             epoch,
             last_used: AtomicU64::new(now.0),
+            saved_use: AtomicU64::new(now.0),
             inner,
             writing: tokio::sync::Semaphore::new(1),
             state: Mutex::new(state),
@@ -199,9 +206,26 @@ impl Session {
         self.inner.limits.retry
     }
 
-    /// Counts as use now: the idle clock starts anew. Nothing is written.
-    pub fn touch(&self) {
-        self.last_used.store(self.inner.clock.now().0, Ordering::Relaxed);
+    /// Counts as use now: the idle clock starts anew. That is written down now and then, not each time.
+    pub fn touch(self: &Arc<Self>) {
+        let now = self.inner.clock.now();
+        self.last_used.store(now.0, Ordering::Relaxed);
+        if self.use_lags(now) {
+            self.save(&mut self.state.lock());
+        }
+    }
+
+    /// Whether the record is too far behind the use of the session.
+    fn use_lags(&self, now: Time) -> bool {
+        let Some(ttl) = self.inner.limits.idle_ttl else { return false };
+        now >= Time(self.saved_use.load(Ordering::Relaxed)).after(ttl / 8)
+    }
+
+    /// The last use, which is about to be written down.
+    pub(super) fn use_to_save(&self) -> Time {
+        let last = self.last_used();
+        self.saved_use.store(last.0, Ordering::Relaxed);
+        last
     }
 
     pub(super) fn last_used(&self) -> Time {
@@ -267,10 +291,10 @@ impl Session {
             }
         };
         drop(state);
-        let method = notification.method.clone();
-        let heard = link.map(|link| std::panic::catch_unwind(AssertUnwindSafe(|| link.notify(notification))));
-        if let Some(Err(_)) = heard {
-            tracing::error!(session = %self.label, %method, "a handler panicked over a notification");
+        // A request that was withdrawn may have ended its stream.
+        self.flush();
+        if let Some(link) = link {
+            self.tell(link.as_ref(), notification);
         }
         Ok(())
     }
@@ -293,7 +317,7 @@ impl Session {
             cancel.cancel();
         }
         if let Some(stream) = call.stream {
-            state.close_share(stream);
+            self.close_share(state, stream);
         }
         if let Some(waiter) = call.waiter {
             waiter.wake();
@@ -310,7 +334,7 @@ impl Session {
         }
         // Work in progress and open streams are use: a quiet client that listens must not lose its session.
         if state.running > 0 || state.streams.values().any(|stream| stream.reader.is_some()) {
-            self.touch();
+            self.last_used.store(now.0, Ordering::Relaxed);
         }
         let limits = &self.inner.limits;
         let idle = limits.idle_ttl.is_some_and(|ttl| now >= self.last_used().after(ttl));
@@ -323,10 +347,17 @@ impl Session {
             return;
         }
         let stale = state.kept.oldest.is_some_and(|oldest| now >= oldest.after(limits.event_ttl));
+        let tired = limits.dormant_after.is_some_and(|quiet| now >= self.last_used().after(quiet));
+        if self.use_lags(now) {
+            self.save(&mut state);
+        }
         self.schedule(&mut state, now);
         drop(state);
         if stale {
             self.trim();
+        }
+        if tired && !self.inner.is_draining() {
+            self.fall_asleep();
         }
     }
 
@@ -337,7 +368,12 @@ impl Session {
         let old = limits.max_lifetime.map(|age| self.created.after(age));
         let stale = state.kept.oldest.filter(|_| !state.trimming);
         let stale = stale.map(|oldest| oldest.after(limits.event_ttl).max(state.trim_again));
-        let Some(next) = [idle, old, stale].into_iter().flatten().min() else { return };
+        let tired = limits.dormant_after.map(|quiet| match self.last_used().after(quiet) {
+            // It was due and could not be done.
+            due if due <= now => now.after(quiet),
+            due => due,
+        });
+        let Some(next) = [idle, old, stale, tired].into_iter().flatten().min() else { return };
         let next = next.max(now.after(Duration::from_millis(1)));
         if state.due.is_some_and(|due| due <= next) {
             return;
@@ -355,6 +391,21 @@ impl Session {
             events: limits.max_session_events,
             bytes: limits.max_session_event_bytes,
             since: self.inner.clock.now().before(limits.event_ttl),
+        }
+    }
+}
+
+impl InFlight {
+    /// Whether the client has already heard of this progress, before the request was run once more.
+    pub(super) fn repeats_progress(&mut self, params: Option<&RawJson>) -> bool {
+        let Some(floor) = self.progress_floor else { return false };
+        match rules::progress_value(params) {
+            Some(value) if value <= floor => true,
+            Some(value) => {
+                self.progress_floor = Some(value);
+                false
+            }
+            None => false,
         }
     }
 }

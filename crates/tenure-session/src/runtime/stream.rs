@@ -4,7 +4,7 @@
 //! that comes back between the two finds it in the log. One append is in flight per session; what
 //! comes meanwhile is batched behind it. Nothing here waits for a client.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -15,7 +15,8 @@ use tokio::sync::Notify;
 use super::session::{Session, State};
 use crate::error::{Error, Reason};
 use crate::id::{Position, RequestId, StreamId};
-use crate::port::store::{Kept, NewEvent, Place, StoreError, Stored};
+use crate::message;
+use crate::port::store::{Kept, NewEvent, Place, ReadLimit, StoreError, Stored};
 
 /// Bytes that a stream keeps at hand for its reader, at most; one event always fits.
 const MAX_TAIL_BYTES: usize = 256 << 10;
@@ -50,12 +51,26 @@ pub(super) struct Stream {
     pub(super) last: Position,
     /// The position of the last event that some reader was given.
     pub(super) delivered: Position,
+    /// Whether the log knows of the stream, so that a client may come back to it.
+    pub(super) known: Known,
     /// The next reader is to be sent away at once, to come back later.
     pub(super) close_first: bool,
     /// Events that could not be logged while nobody read; for the next reader. Bounded like a tail.
     pub(super) unlogged: VecDeque<Tailed>,
     /// Boxed, because most streams that are kept have no reader.
     pub(super) reader: Option<Box<Slot>>,
+}
+
+/// Whether the log knows of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Known {
+    /// Not yet: the note of what it is for is on its way.
+    #[default]
+    Soon,
+    /// It does.
+    Yes,
+    /// The note could not be written.
+    No,
 }
 
 /// What a stream keeps for its reader.
@@ -112,6 +127,10 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && !self.appending
+    }
+
     /// Lets those look again who wait for room.
     pub(super) fn make_room(&self) {
         if let Some(room) = &self.room {
@@ -178,7 +197,7 @@ impl Session {
         Ok(())
     }
 
-    /// The stream of a request in flight; the first message makes it one.
+    /// The stream of a request in flight; the first message makes it one. The caller flushes.
     pub(super) fn stream_of(
         &self,
         state: &mut State,
@@ -197,10 +216,17 @@ impl Session {
         if let Some(waiter) = call.waiter.take() {
             waiter.wake();
         }
-        state.next_stream += 1;
-        state.open_streams += 1;
-        state.streams.insert(fresh, Stream { open: 1, ..Stream::default() });
+        let note = message::write_request(id, &call.method, call.params.as_ref());
+        self.begin_stream(state, fresh, 1, note);
         Ok(fresh)
+    }
+
+    /// Makes a stream, and notes in the log what it is for. The caller flushes.
+    pub(super) fn begin_stream(&self, state: &mut State, id: StreamId, open: usize, note: Bytes) {
+        state.next_stream = id.number() + 1;
+        state.open_streams += 1;
+        state.streams.insert(id, Stream { open, ..Stream::default() });
+        self.push(state, id, note, Place::Note);
     }
 
     pub(super) fn push(&self, state: &mut State, stream: StreamId, body: Bytes, place: Place) {
@@ -223,7 +249,10 @@ impl Session {
             };
             let append = self.inner.store.append(self.key, self.epoch, batch.clone());
             let session = Arc::clone(self);
-            let finished = self.drive(append, move |outcome| session.committed(batch, outcome));
+            let finished = self.drive(append, move |outcome| match outcome {
+                Err(StoreError::Unknown) => session.find_out(batch),
+                outcome => session.committed(batch, outcome),
+            });
             if !finished {
                 return;
             }
@@ -253,6 +282,42 @@ impl Session {
         }
     }
 
+    /// Nobody knows whether a batch was written: looks for it in the log. Until that is known nothing else is
+    /// appended.
+    fn find_out(self: &Arc<Self>, batch: Vec<NewEvent>) {
+        let session = Arc::clone(self);
+        self.inner.tasks.spawn(async move {
+            let found = session.read_back(&batch).await;
+            session.committed(batch, found);
+            session.flush();
+        });
+    }
+
+    async fn read_back(&self, batch: &[NewEvent]) -> Result<Vec<Position>, StoreError> {
+        const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
+        let mut positions = vec![Position::START; batch.len()];
+        let ids: BTreeSet<StreamId> = batch.iter().map(|event| event.stream).collect();
+        for id in ids {
+            let last = self.state.lock().streams.get(&id).map_or(Position::START, |stream| stream.last);
+            let mut found = self.inner.store.read(self.key, id, last, ALL).await?.events.into_iter();
+            let own = batch.iter().enumerate().filter(|(_, event)| event.stream == id);
+            for (index, event) in own.filter(|(_, event)| event.place != Place::Note) {
+                match found.next() {
+                    Some(kept) if kept.body == event.body => positions[index] = kept.position,
+                    _ => return Err(StoreError::Unknown),
+                }
+            }
+        }
+        // A batch is written whole or not at all, but one of notes alone has left nothing that is read.
+        let notes = batch.iter().filter(|event| event.place == Place::Note);
+        let known = self.inner.store.survey(self.key).await?.streams;
+        let seen = |id: StreamId| known.iter().any(|stream| stream.stream == id);
+        if notes.map(|event| event.stream).any(|id| !seen(id)) {
+            return Err(StoreError::Unknown);
+        }
+        Ok(positions)
+    }
+
     fn committed(self: &Arc<Self>, batch: Vec<NewEvent>, outcome: Result<Vec<Position>, StoreError>) {
         let mut state = self.state.lock();
         state.outbox.appending = false;
@@ -261,10 +326,11 @@ impl Session {
         let positions = match outcome {
             Ok(positions) => {
                 state.unlogging = false;
-                state.kept.events += batch.len();
-                state.kept.bytes += batch.iter().map(|event| event.body.len()).sum::<usize>();
+                let events = || batch.iter().filter(|event| event.place != Place::Note);
+                state.kept.events += events().count();
+                state.kept.bytes += events().map(|event| event.body.len()).sum::<usize>();
                 if state.kept.oldest.is_none() {
-                    state.kept.oldest = batch.first().map(|event| event.at);
+                    state.kept.oldest = events().next().map(|event| event.at);
                     self.schedule(&mut state, self.inner.clock.now());
                 }
                 positions.into_iter().map(Some).collect()
@@ -293,11 +359,21 @@ impl Session {
 
     fn deliver(&self, state: &mut State, event: NewEvent, position: Option<Position>) {
         let Some(stream) = state.streams.get_mut(&event.stream) else { return };
+        stream.queued -= 1;
+        if event.place == Place::Note {
+            stream.known = if position.is_some() { Known::Yes } else { Known::No };
+            stream.wake_reader();
+            return;
+        }
         if let Some(position) = position {
             stream.last = position;
         }
-        stream.queued -= 1;
         stream.ended |= event.place == Place::End;
+        if event.body.is_empty() && position.is_none() {
+            // It only says that the stream is complete, which is known now.
+            stream.wake_reader();
+            return;
+        }
         let tailed = Tailed { position, body: event.body };
         let Some(slot) = &mut stream.reader else {
             // It is not in the log, so whoever reads next has to find it here.
@@ -310,9 +386,7 @@ impl Session {
             return;
         };
         slot.take(tailed, self.inner.limits.max_tail_events);
-        if let Some(waker) = slot.waker.take() {
-            waker.wake();
-        }
+        stream.wake_reader();
     }
 
     /// Brings the session's log within its bounds, unless that is under way or has just failed.
@@ -355,20 +429,30 @@ impl Session {
     }
 }
 
-impl State {
-    /// A request of the stream ended without an answer on it.
-    pub(super) fn close_share(&mut self, id: StreamId) {
-        if !self.answered_one(id) {
-            return;
-        }
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.ended = true;
-            if let Some(waker) = stream.reader.as_mut().and_then(|slot| slot.waker.take()) {
-                waker.wake();
-            }
-        }
-        self.forget_if_empty(id);
+impl Stream {
+    /// A stream as the log knows it.
+    pub(super) fn of_log(last: Position, ended: bool) -> Self {
+        Self { last, ended, known: Known::Yes, ..Self::default() }
     }
+
+    pub(super) fn wake_reader(&mut self) {
+        if let Some(waker) = self.reader.as_mut().and_then(|slot| slot.waker.take()) {
+            waker.wake();
+        }
+    }
+}
+
+impl Session {
+    /// A request of the stream ended without an answer on it. The caller flushes.
+    pub(super) fn close_share(&self, state: &mut State, id: StreamId) {
+        if state.answered_one(id) {
+            // The log has to know too: after a restart nobody shall answer this request.
+            self.push(state, id, Bytes::new(), Place::End);
+        }
+    }
+}
+
+impl State {
 
     /// Forgets a complete stream that never had an event: nobody can resume it, and no trim would find it.
     pub(super) fn forget_if_empty(&mut self, id: StreamId) {

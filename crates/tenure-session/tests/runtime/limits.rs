@@ -26,8 +26,8 @@ async fn sessions_are_bounded_in_all_and_by_principal() {
     create(&world, &bob).await.unwrap();
     assert_eq!(create(&world, &bob).await.unwrap_err().reason(), Reason::TooManySessions);
     // An end makes room again.
-    let label = world.sessions.list().into_iter().find(|info| info.owner == alice).unwrap().label;
-    assert!(world.sessions.revoke(&label).await);
+    let key = world.sessions.list().into_iter().find(|info| info.owner == alice).unwrap().key;
+    assert!(world.sessions.revoke(&key).await.unwrap());
     create(&world, &alice).await.unwrap();
 }
 

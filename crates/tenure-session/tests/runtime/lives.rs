@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_session::record::End;
-use tenure_session::{Answer, Kind, Limits, Method, Notification, Principal, Reason};
+use tenure_session::{Answer, Kind, Limits, Method, Notification, Principal, Reason, SessionId};
 use tenure_testkit::fake_backend::Opens;
 use tenure_testkit::runtime::{self, json_of, parse};
 
@@ -187,11 +187,11 @@ async fn metadata_changes_by_compare_and_swap() {
 }
 
 #[tokio::test]
-async fn a_revoked_session_is_found_by_its_label() {
+async fn a_revoked_session_is_found_by_its_key() {
     let world = World::new();
     let session = world.session().await;
-    assert!(!world.sessions.revoke("s-00000000").await);
-    assert!(world.sessions.revoke(session.label()).await);
+    assert!(!world.sessions.revoke(&SessionId::random().key()).await.unwrap());
+    assert!(world.sessions.revoke(&session.id().key()).await.unwrap());
     assert_eq!(request(&session, 1, "ping").await.unwrap_err().reason(), Reason::SessionRevoked);
 }
 

@@ -3,10 +3,9 @@
 use http::request::Parts;
 use http::{Response, StatusCode};
 use tenure_session::Error;
-use tenure_session::record::End;
 
 use super::body::Body;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, session_id};
 use super::get::check;
 use super::reject::{empty, reject};
 
@@ -20,8 +19,7 @@ impl Endpoint {
 
     async fn end(&self, parts: &Parts) -> Result<(), Error> {
         check(parts)?;
-        let session = self.session(parts).await?;
-        self.0.sessions.end(&session, End::Deleted).await;
-        Ok(())
+        let id = session_id(parts)?;
+        self.0.sessions.delete(&id, &self.principal(parts)).await
     }
 }

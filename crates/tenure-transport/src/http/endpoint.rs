@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Response};
 use tenure_session::runtime::Caller;
-use tenure_session::{Error, Principal, Reader, Reason, Session, Sessions};
+use tenure_session::{Error, Principal, Reader, Reason, Session, SessionId, Sessions};
 
 use super::body::Body;
 use super::guard::{self, AllowedHosts, AllowedOrigins};
@@ -101,16 +101,8 @@ impl Endpoint {
 
     /// Finds the session that the headers name.
     pub(super) async fn session(&self, parts: &http::request::Parts) -> Result<Arc<Session>, Error> {
-        match headers::session(&parts.headers) {
-            headers::Named::Session(id) => self.0.sessions.find(&id, &self.principal(parts)).await,
-            headers::Named::Unknown => {
-                Err(Error::new(Reason::SessionNotFound, "Session not found or expired"))
-            }
-            headers::Named::None => Err(Error::new(
-                Reason::SessionRequired,
-                "Missing Mcp-Session-Id header: start with initialize",
-            )),
-        }
+        let id = session_id(parts)?;
+        self.0.sessions.find(&id, &self.principal(parts)).await
     }
 
     /// Who sends the request. Credentials come with authentication; until then nobody has a name.
@@ -132,6 +124,18 @@ impl Endpoint {
     /// A response that streams events.
     pub(super) fn stream(&self, reader: Reader) -> Response<Body> {
         event_stream(Body::events(reader, self.0.rules.keep_alive))
+    }
+}
+
+/// The session id that the headers carry.
+pub(super) fn session_id(parts: &http::request::Parts) -> Result<SessionId, Error> {
+    match headers::session(&parts.headers) {
+        headers::Named::Session(id) => Ok(id),
+        headers::Named::Unknown => Err(Error::new(Reason::SessionNotFound, "Session not found or expired")),
+        headers::Named::None => Err(Error::new(
+            Reason::SessionRequired,
+            "Missing Mcp-Session-Id header: start with initialize",
+        )),
     }
 }
 

@@ -98,7 +98,7 @@ async fn it_connects_lists_and_calls() {
     let info = client.peer_info().expect("a handshake");
     assert_eq!(info.protocol_version, ProtocolVersion::V_2025_11_25);
     let tools = within("tools", client.list_all_tools()).await.unwrap();
-    assert_eq!((tools.len(), tools[0].name.as_ref()), (13, "public_echo"));
+    assert_eq!((tools.len(), tools[0].name.as_ref()), (14, "public_echo"));
     assert_eq!(text(&call(&client, "public_echo", &json!({ "text": "hello" })).await), "hello");
     for counter in 1..=3 {
         let result = call(&client, "session_counter_inc", &json!({})).await;
@@ -228,8 +228,8 @@ async fn it_starts_a_new_session_when_its_own_is_gone() {
     let node = demo().await;
     let (client, _hears) = connect(node.address()).await;
     call(&client, "session_counter_inc", &json!({})).await;
-    let label = node.sessions().list()[0].label.clone();
-    assert!(node.sessions().revoke(&label).await);
+    let key = node.sessions().list()[0].key;
+    assert!(node.sessions().revoke(&key).await.expect("the store works"));
     let result = call(&client, "session_counter_get", &json!({})).await;
     assert_eq!(result.structured_content, Some(json!({ "counter": 0 })), "a new one, not the old one raised");
     assert_eq!(node.sessions().tallies().created, 2);

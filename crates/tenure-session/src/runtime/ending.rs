@@ -1,0 +1,205 @@
+//! The end of a session: everything that waits is answered, a tombstone follows the record, the events go.
+//!
+//! A tombstone is a record with a deadline; the sweep removes it when its time has come.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::task::JoinHandle;
+
+use super::deadline::Due;
+use super::session::{Session, State, ended_error};
+use super::sessions::{Inner, Sessions, store_failed};
+use super::wake::{self, Dormant};
+use crate::error::{Error, RpcError};
+use crate::id::{Principal, SessionId, SessionKey, StreamId};
+use crate::message;
+use crate::phase::Step;
+use crate::port::clock::Time;
+use crate::port::store::{Expected, RecordKey, StoreError, Version};
+use crate::record::{End, Tombstone};
+
+impl Sessions {
+    /// Ends a session.
+    ///
+    /// # Cancel safety
+    /// The session is over when the first poll returns; only the wait for the store can be dropped.
+    pub async fn end(&self, session: &Arc<Session>, end: End) {
+        if let Some(burial) = self.0.end(session, end) {
+            // Only an aborted runtime makes this fail, and then nobody is left to be told.
+            drop(burial.await);
+        }
+    }
+
+    /// Ends a session of the caller's by its id. One that is dormant is not woken for it.
+    ///
+    /// # Errors
+    /// As for [`Sessions::find`], or when the store fails; the session then goes on.
+    pub async fn delete(&self, id: &SessionId, principal: &Principal) -> Result<(), Error> {
+        loop {
+            if let Some(session) = self.0.live.get(id) {
+                if session.owner != *principal {
+                    return Err(super::session::unknown_error());
+                }
+                self.end(&session, End::Deleted).await;
+                return Ok(());
+            }
+            let dormant = wake::dormant(&self.0, id.key(), principal).await?;
+            if self.0.end_dormant(&dormant, End::Deleted).await.map_err(store_failed)? {
+                return Ok(());
+            }
+            // It was woken or ended meanwhile: look again.
+        }
+    }
+
+    /// Ends any session by its hashed id, for operators. Returns whether there was one.
+    ///
+    /// # Errors
+    /// When the store fails; the session then goes on.
+    pub async fn revoke(&self, key: &SessionKey) -> Result<bool, Error> {
+        loop {
+            if let Some(session) = self.0.live.by_key(key) {
+                self.end(&session, End::Revoked).await;
+                return Ok(true);
+            }
+            let Some(dormant) = wake::any_dormant(&self.0, *key).await? else { return Ok(false) };
+            if self.0.end_dormant(&dormant, End::Revoked).await.map_err(store_failed)? {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Ends a session now; its tombstone follows in a tracked task.
+    pub(super) fn end(self: &Arc<Self>, session: &Arc<Session>, end: End) -> Option<JoinHandle<()>> {
+        let (link, version) = {
+            let mut state = session.state.lock();
+            if state.end.is_some() {
+                return None;
+            }
+            state.end = Some(end);
+            state.step(Step::Stopped, self.limits.gate);
+            session.settle(&mut state, &ended_error(end).to_rpc());
+            for uri in &std::mem::take(&mut state.subscriptions) {
+                self.watchers.remove(uri, &session.id);
+            }
+            if let Some(due) = state.due.take() {
+                self.deadlines.remove(due, Due::Session(session.id));
+            }
+            state.seat = None;
+            (state.link.take(), state.version)
+        };
+        session.flush();
+        self.live.remove(&session.id);
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(session = %session.label, how = ?end, "session ended");
+        let (inner, session) = (Arc::clone(self), Arc::clone(session));
+        let burial = self.tasks.spawn(async move { inner.bury(&session, end, version).await });
+        // Apart from the burial: a server that is slow to leave holds up neither DELETE nor the store.
+        if let Some(link) = link {
+            self.tasks.spawn(async move { link.close().await });
+        }
+        Some(burial)
+    }
+
+    /// Leaves a tombstone where the record was, and forgets the events.
+    async fn bury(&self, session: &Session, end: End, mut version: Version) {
+        let now = self.clock.now();
+        let key = RecordKey::session(session.key);
+        let value = Tombstone::new(session.owner.name(), end, now).encode();
+        let until = now.after(self.limits.tombstone_ttl);
+        let written = loop {
+            match self.store.put(key, value.clone(), Expected::Version(version), Some(until)).await {
+                // The session was saved meanwhile; its end comes after whatever that was.
+                Err(StoreError::Conflict { current: Some(current) }) => version = current,
+                outcome => break outcome,
+            }
+        };
+        match written {
+            Ok(_) => self.remember_end(session.key, until).await,
+            Err(error) => {
+                tracing::error!(session = %session.label, %error, "could not record the end of a session")
+            }
+        }
+        if let Err(error) = self.store.drop_session(session.key).await {
+            tracing::warn!(session = %session.label, %error, "could not drop the events of an ended session");
+        }
+    }
+
+    /// Keeps a tombstone until its time, or until there are too many: then the oldest is forgotten. Its id
+    /// stays dead all the same, it is only no longer known why.
+    async fn remember_end(&self, key: SessionKey, until: Time) {
+        let forgotten = {
+            let mut tombstones = self.tombstones.lock();
+            let now = self.clock.now();
+            // Those whose time has come are removed by the sweep.
+            while tombstones.front().is_some_and(|(until, _)| *until <= now) {
+                tombstones.pop_front();
+            }
+            tombstones.push_back((until, key));
+            if tombstones.len() > self.limits.max_tombstones { tombstones.pop_front() } else { None }
+        };
+        if let Some((_, key)) = forgotten {
+            let key = RecordKey::session(key);
+            if let Ok(Some(record)) = self.store.get(key).await {
+                drop(self.store.delete(key, record.version).await);
+            }
+        }
+    }
+
+    /// Ends a session that is not in memory. Returns false if it was changed meanwhile.
+    pub(super) async fn end_dormant(&self, dormant: &Dormant, end: End) -> Result<bool, StoreError> {
+        let now = self.clock.now();
+        let value = Tombstone::new(dormant.record.owner.as_deref(), end, now).encode();
+        let until = now.after(self.limits.tombstone_ttl);
+        let key = RecordKey::session(dormant.key);
+        match self.store.put(key, value, Expected::Version(dormant.version), Some(until)).await {
+            Ok(_) => {}
+            Err(StoreError::Conflict { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        tracing::debug!(session = ?dormant.key, how = ?end, "dormant session ended");
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        self.census.leave(dormant.key, &dormant.owner(), Time(dormant.record.created) < self.began);
+        self.remember_end(dormant.key, until).await;
+        if let Err(error) = self.store.drop_session(dormant.key).await {
+            tracing::warn!(session = ?dormant.key, %error, "could not drop the events of an ended session");
+        }
+        Ok(true)
+    }
+}
+
+impl Session {
+    /// Answers everything that waits with an error and completes all streams. The caller flushes.
+    pub(super) fn settle(&self, state: &mut State, error: &RpcError) {
+        state.settled = Some(error.clone());
+        state.asks.clear();
+        state.outbox.make_room();
+        for (id, call) in std::mem::take(&mut state.calls) {
+            if let Some(cancel) = call.cancel {
+                cancel.cancel();
+            }
+            // Through the outbox like everything else, so that it comes after what is already on its way.
+            if let Some(stream) = call.stream {
+                self.answer_on(state, stream, message::write_error(Some(&id), error));
+            }
+            if let Some(waiter) = call.waiter {
+                waiter.wake();
+            }
+        }
+        let over = state.end.is_some();
+        for (id, stream) in &mut state.streams {
+            // What is still on its way completes its stream itself. The standalone stream ends with the
+            // session and not before.
+            if stream.queued > 0 || (*id == StreamId::STANDALONE && !over) {
+                continue;
+            }
+            stream.ended = true;
+            if let Some(waker) = stream.reader.as_mut().and_then(|slot| slot.waker.take()) {
+                waker.wake();
+            }
+        }
+    }
+}
+

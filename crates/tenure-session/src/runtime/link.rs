@@ -1,0 +1,79 @@
+//! Opening a link to the server behind, for a new session and for one that is woken.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use tokio_util::task::AbortOnDropHandle;
+
+use super::context::{CallContext, Caller};
+use super::session::Session;
+use super::sessions::{Inner, Versioned};
+use crate::error::{Reason, RpcError};
+use crate::id::RequestId;
+use crate::message::{Notification, RawJson, Request};
+use crate::method::Method;
+use crate::port::backend::{Call, Link, Open, Reply};
+use crate::protocol::Revision;
+
+impl Inner {
+    /// Opens a link and gives it to the session. Returns what the server said, and the revision it speaks.
+    pub(super) async fn open_link(
+        &self,
+        session: &Arc<Session>,
+        open: Open,
+    ) -> Result<(RawJson, Revision), RpcError> {
+        // A handler that panics in its handshake must not take the connection with it.
+        let backend = Arc::clone(&self.backend);
+        let opening = AbortOnDropHandle::new(self.tasks.spawn(async move { backend.open(open).await }));
+        let opened = match tokio::time::timeout(self.limits.initialize_timeout, opening).await {
+            Ok(Ok(opened)) => opened?,
+            Ok(Err(_)) => {
+                return Err(RpcError::of(Reason::Internal, "The server failed while starting the session"));
+            }
+            Err(_) => {
+                return Err(RpcError::of(Reason::TimedOut, "The server did not answer initialize in time"));
+            }
+        };
+        let answered = opened.result.read::<Versioned>().ok();
+        let revision = answered.and_then(|answered| Revision::parse(&answered.protocol_version));
+        let Some(revision) = revision else {
+            return Err(RpcError::of(
+                Reason::BackendUnavailable,
+                "The server answered initialize with a version we do not know",
+            ));
+        };
+        session.state.lock().link = Some(Arc::from(opened.link));
+        Ok((opened.result, revision))
+    }
+}
+
+impl Session {
+    /// Passes a notification to the server, which may panic over it.
+    pub(super) fn tell(&self, link: &dyn Link, notification: Notification) {
+        let method = notification.method.clone();
+        if std::panic::catch_unwind(AssertUnwindSafe(|| link.notify(notification))).is_err() {
+            tracing::error!(session = %self.label, %method, "a handler panicked over a notification");
+        }
+    }
+
+    /// Sends the server a request of our own, whose answer the client does not see.
+    pub(super) async fn inquire(
+        self: &Arc<Self>,
+        link: &Arc<dyn Link>,
+        method: Method,
+        params: &RawJson,
+    ) -> Reply {
+        let request =
+            Request { id: RequestId::from_text("tenure-wake"), method, params: Some(params.clone()) };
+        let caller = Caller { principal: self.owner.clone(), ..Caller::anonymous("wake") };
+        // No request in flight has this number, so whatever else the server says about it goes nowhere.
+        let context = CallContext::new(Arc::clone(self), &request, 0, caller, self.inner.clock.now());
+        let (link, call) = (Arc::clone(link), Call { request, context });
+        let running = AbortOnDropHandle::new(self.inner.tasks.spawn(async move { link.call(call).await }));
+        match tokio::time::timeout(self.inner.limits.initialize_timeout, running).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_)) => Err(RpcError::of(Reason::Internal, "The server failed while handling the request")),
+            Err(_) => Err(RpcError::of(Reason::TimedOut, "The server did not answer in time")),
+        }
+    }
+}

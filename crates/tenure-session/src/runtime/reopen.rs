@@ -1,0 +1,210 @@
+//! Requests that were open when the process ended: run again where that is safe, otherwise ended with an error.
+//!
+//! The log holds a note of every request that became a stream, until it is answered. When the session is
+//! woken, each of them is in flight again, on its own stream, so that it can be cancelled and its id is taken.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::session::{InFlight, Session, State};
+use crate::error::{Reason, RpcError};
+use crate::id::{Position, RequestId, StreamId};
+use crate::message::{self, Incoming, Message, RawJson, Request};
+use crate::method::Method;
+use crate::port::backend::Link;
+use crate::port::store::{Place, ReadLimit, StoreError, Surveyed};
+use crate::rules::{self, Repeat};
+
+/// How much of a stream is read at a time.
+const STRETCH: ReadLimit = ReadLimit { events: 256, bytes: 1 << 20 };
+
+/// Pages of a tools list that are looked at for a tool's hints.
+const MAX_PAGES: usize = 64;
+
+/// A stream that still waits for answers.
+pub(super) struct Reopened {
+    stream: StreamId,
+    /// What is not answered yet; nothing if nobody knows what the stream is for.
+    requests: Vec<Request>,
+    /// Questions to the client that came on it; who asked them is gone.
+    asked: Vec<RequestId>,
+    /// How far the client has heard of progress.
+    progress: Option<f64>,
+}
+
+/// A request that is in flight again.
+pub(super) struct Resumed {
+    request: Request,
+    number: u64,
+}
+
+impl Reopened {
+    /// Reads from the log what is still open.
+    pub(super) async fn read(session: &Session, known: Vec<Surveyed>) -> Result<Vec<Self>, StoreError> {
+        let mut reopened = Vec::new();
+        for known in known {
+            if known.ended || known.stream == StreamId::STANDALONE {
+                continue;
+            }
+            let mut open = Self {
+                stream: known.stream,
+                requests: known.note.as_ref().map(requests).unwrap_or_default(),
+                asked: Vec::new(),
+                progress: None,
+            };
+            let mut after = Position::START;
+            loop {
+                let stretch = session.inner.store.read(session.key, known.stream, after, STRETCH).await?;
+                let Some(last) = stretch.events.last() else { break };
+                after = last.position;
+                for event in &stretch.events {
+                    open.hear(&event.body);
+                }
+            }
+            reopened.push(open);
+        }
+        Ok(reopened)
+    }
+
+    /// Takes in what the client was told on the stream.
+    fn hear(&mut self, body: &Bytes) {
+        match Message::parse(body) {
+            Ok(Message::Response(response)) => self.requests.retain(|request| request.id != response.id),
+            Ok(Message::Request(asked)) => self.asked.push(asked.id),
+            Ok(Message::Notification(told)) if told.method == Method::Progress => {
+                let before = self.progress.unwrap_or(f64::NEG_INFINITY);
+                let told = rules::progress_value(told.params.as_ref());
+                self.progress = told.map(|told| told.max(before)).or(self.progress);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The requests of a note: one, or those of a batch.
+fn requests(note: &Bytes) -> Vec<Request> {
+    let messages = match Incoming::parse(note) {
+        Ok(Incoming::One(message)) => vec![message],
+        Ok(Incoming::Batch(elements)) => {
+            elements.iter().filter_map(|element| Message::parse(element.bytes()).ok()).collect()
+        }
+        Err(_) => Vec::new(),
+    };
+    let request = |message| match message {
+        Message::Request(request) => Some(request),
+        Message::Notification(_) | Message::Response(_) => None,
+    };
+    messages.into_iter().filter_map(request).collect()
+}
+
+impl Session {
+    /// Puts the open requests in flight again. The caller flushes.
+    pub(super) fn reopen(&self, state: &mut State, reopened: Vec<Reopened>) -> Vec<Resumed> {
+        let now = self.inner.clock.now();
+        let mut resumed = Vec::new();
+        for open in reopened {
+            for id in &open.asked {
+                let body = message::write_cancelled(id, "the server was restarted");
+                self.push(state, open.stream, body, Place::Middle);
+            }
+            if open.requests.is_empty() {
+                // Everything was answered, or nobody knows what was asked: the client shall not wait for more.
+                self.push(state, open.stream, Bytes::new(), Place::End);
+                continue;
+            }
+            state.open_streams += 1;
+            if let Some(stream) = state.streams.get_mut(&open.stream) {
+                stream.open = open.requests.len();
+            }
+            for request in open.requests {
+                state.next_call += 1;
+                let number = state.next_call;
+                let call = InFlight {
+                    number,
+                    method: request.method.clone(),
+                    params: request.params.clone(),
+                    started: now,
+                    stream: Some(open.stream),
+                    waiter: None,
+                    cancel: None,
+                    progressed: None,
+                    progress_floor: Some(open.progress.unwrap_or(f64::NEG_INFINITY)),
+                    asking: 0,
+                };
+                state.calls.insert(request.id.clone(), call);
+                resumed.push(Resumed { request, number });
+            }
+        }
+        resumed
+    }
+
+    /// Runs the requests again that may be, and ends the others.
+    pub(super) fn resume_requests(self: &Arc<Self>, resumed: Vec<Resumed>) {
+        self.flush();
+        if resumed.is_empty() {
+            return;
+        }
+        let session = Arc::clone(self);
+        self.inner.tasks.spawn(async move {
+            let link = session.state.lock().link.clone();
+            let mut tools = None;
+            for resumed in resumed {
+                let safe = match (&link, rules::repeat(&resumed.request.method)) {
+                    (None, _) | (_, Repeat::Never) => false,
+                    (Some(_), Repeat::Safe) => true,
+                    (Some(link), Repeat::AskTool) => {
+                        let name = rules::tool_name(resumed.request.params.as_ref());
+                        if tools.is_none() {
+                            tools = Some(session.repeatable_tools(link).await);
+                        }
+                        let listed = |name: &String| tools.as_ref().is_some_and(|tools| tools.contains(name));
+                        name.as_ref().is_some_and(listed)
+                    }
+                };
+                match link.as_ref().filter(|_| safe) {
+                    Some(link) => session.run_again(link, resumed.request, resumed.number),
+                    None => session.interrupt(&resumed),
+                }
+            }
+        });
+    }
+
+    /// The tools that say of themselves that calling them twice does no harm.
+    async fn repeatable_tools(self: &Arc<Self>, link: &Arc<dyn Link>) -> Vec<String> {
+        let (mut found, mut params) = (Vec::new(), RawJson::EMPTY_OBJECT);
+        for _ in 0..MAX_PAGES {
+            match self.inquire(link, Method::ToolsList, &params).await {
+                Ok(result) => {
+                    let (tools, next) = rules::repeatable_tools(&result);
+                    found.extend(tools);
+                    let Some(next) = next else { break };
+                    params = RawJson::of(&serde_json::json!({ "cursor": next }));
+                }
+                Err(error) => {
+                    tracing::warn!(session = %self.label, %error, "the woken server did not list its tools");
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    fn interrupt(self: &Arc<Self>, resumed: &Resumed) {
+        let id = &resumed.request.id;
+        let error = RpcError::of(
+            Reason::Interrupted,
+            "The server was restarted before the answer came; the request may or may not have been carried out",
+        );
+        {
+            let mut state = self.state.lock();
+            let Some(call) = state.calls.get(id).filter(|call| call.number == resumed.number) else { return };
+            let Some(stream) = call.stream else { return };
+            state.calls.remove(id);
+            state.errors += 1;
+            tracing::info!(session = %self.label, request = ?id, method = %resumed.request.method, "interrupted by a restart");
+            self.answer_on(&mut state, stream, message::write_error(Some(id), &error));
+        }
+        self.flush();
+    }
+}

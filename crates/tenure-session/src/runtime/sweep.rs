@@ -1,0 +1,109 @@
+//! What becomes of records that nobody comes back for: expired sessions are ended, tombstones are removed.
+//!
+//! The store lists what is due by its deadline; nothing else is looked at. How often does not matter to
+//! clients, because a record that is due counts as ended from that moment. At the start, sessions that an
+//! earlier process left are counted once, in the background.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::sessions::Inner;
+use crate::id::Principal;
+use crate::port::clock::Time;
+use crate::port::store::{RecordKey, Space, StoreError, Version};
+use crate::record::{End, Kept};
+
+/// How many records are handled at a time.
+const PAGE: usize = 256;
+
+/// Runs until the runtime stops.
+pub(super) async fn run(inner: Arc<Inner>) {
+    let work = async {
+        count(&inner).await;
+        let limits = &inner.limits;
+        let shortest = limits.idle_ttl.unwrap_or(limits.tombstone_ttl).min(limits.tombstone_ttl);
+        let every = (shortest / 8).clamp(Duration::from_secs(1), Duration::from_secs(5 * 60));
+        loop {
+            if let Err(error) = sweep(&inner).await {
+                tracing::warn!(%error, "could not remove what has expired; trying again later");
+            }
+            tokio::time::sleep(every).await;
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = inner.stop.cancelled() => {}
+    }
+}
+
+/// Counts the sessions that an earlier process left.
+async fn count(inner: &Inner) {
+    let mut after = None;
+    loop {
+        let page = match inner.store.list(Space::Session, after, PAGE).await {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::warn!(%error, "could not count the sessions in the store");
+                break;
+            }
+        };
+        let Some((last, _)) = page.last() else { break };
+        after = Some(*last);
+        for (key, record) in &page {
+            if let Ok(Kept::Session(session)) = Kept::decode(&record.value)
+                && Time(session.created) < inner.began
+            {
+                let owner = session.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named);
+                inner.census.found(*key, &owner);
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    inner.census.found_all();
+}
+
+async fn sweep(inner: &Arc<Inner>) -> Result<(), StoreError> {
+    loop {
+        let now = inner.clock.now();
+        let due = inner.store.expired(now, PAGE).await?;
+        let full = due.len() == PAGE;
+        let mut moved = false;
+        for (key, version) in due {
+            moved |= handle(inner, key, version).await?;
+        }
+        // Without progress the same page would come again and again.
+        if !full || !moved {
+            return Ok(());
+        }
+    }
+}
+
+/// Deals with one record that is due; true if it will not be due again at once.
+async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<bool, StoreError> {
+    if key.space != Space::Session {
+        return Ok(false);
+    }
+    if let Some(session) = inner.live.by_key(&key.key) {
+        // It looks after itself; only its record was not written for a while.
+        session.save(&mut session.state.lock());
+        return Ok(true);
+    }
+    let Some(record) = inner.store.get(key).await? else { return Ok(true) };
+    if record.version != version {
+        return Ok(true);
+    }
+    match Kept::decode(&record.value) {
+        Ok(Kept::Session(record)) => {
+            let dormant = super::wake::Dormant { key: key.key, version, record };
+            inner.end_dormant(&dormant, End::Expired).await
+        }
+        Ok(Kept::Tombstone(_)) => match inner.store.delete(key, version).await {
+            Ok(()) | Err(StoreError::Conflict { .. }) => Ok(true),
+            Err(error) => Err(error),
+        },
+        Err(error) => {
+            tracing::error!(session = ?key.key, %error, "a record that is due cannot be read; left as it is");
+            Ok(false)
+        }
+    }
+}

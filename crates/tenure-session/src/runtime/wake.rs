@@ -1,0 +1,301 @@
+//! Waking a dormant session: a new link, the handshake replayed, everything as it was.
+//!
+//! A session is woken by the next request of its owner. Requests that come together wake it once: the first
+//! starts a task, the others wait for the same task, and it goes on when they all hang up. The record is
+//! written at the end with the version that was read at the beginning, so a session that was ended meanwhile
+//! is not brought back. If anything fails, the record stays as it was and the next request tries again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::context::{Fanout, Outlet};
+use super::reopen::Reopened;
+use super::session::{Session, State, ended_error, unknown_error};
+use super::sessions::{Inner, store_failed};
+use super::stream::{Origin, Stream};
+use crate::error::{Error, Reason};
+use crate::id::{Position, Principal, SessionId, SessionKey, StreamId};
+use crate::message::{self, Notification, RawJson};
+use crate::method::Method;
+use crate::phase::Phase;
+use crate::port::backend::{Open, Opening};
+use crate::port::clock::Time;
+use crate::port::store::{Expected, RecordKey, StoreError, Version};
+use crate::protocol::Revision;
+use crate::record::{End, Kept, SessionRecord};
+use crate::rules::{self, LogLevel};
+
+/// What became of a wake; nothing until it is over.
+type Outcome = Option<Result<Arc<Session>, Arc<Error>>>;
+
+/// Sessions that are being woken.
+#[derive(Default)]
+pub(super) struct Waking(Mutex<HashMap<SessionId, watch::Receiver<Outcome>, RandomState>>);
+
+/// A session that is not in memory.
+pub(super) struct Dormant {
+    pub(super) key: SessionKey,
+    pub(super) version: Version,
+    pub(super) record: Box<SessionRecord>,
+}
+
+impl Dormant {
+    pub(super) fn owner(&self) -> Principal {
+        self.record.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named)
+    }
+}
+
+/// Finds a session that was not in memory a moment ago.
+pub(super) async fn find(
+    inner: &Arc<Inner>,
+    id: SessionId,
+    principal: &Principal,
+) -> Result<Arc<Session>, Error> {
+    // Before a task is started, so that ids that nobody has cost one look at the store.
+    dormant(inner, id.key(), principal).await?;
+    if inner.is_draining() {
+        return Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
+    }
+    let mut outcome = match wake_once(inner, id) {
+        Found::Awake(session) if session.owner == *principal => return Ok(session),
+        Found::Awake(_) => return Err(unknown_error()),
+        Found::Waking(outcome) => outcome,
+    };
+    let done = outcome.wait_for(Option::is_some).await;
+    match done.as_deref() {
+        Ok(Some(Ok(session))) => Ok(Arc::clone(session)),
+        Ok(Some(Err(error))) => Err(error.again()),
+        // The task was aborted or panicked.
+        Ok(None) | Err(_) => Err(Error::new(Reason::Internal, "The session could not be woken")),
+    }
+}
+
+/// A session of the caller's that is not in memory.
+pub(super) async fn dormant(
+    inner: &Inner,
+    key: SessionKey,
+    principal: &Principal,
+) -> Result<Dormant, Error> {
+    let record = inner.store.get(RecordKey::session(key)).await.map_err(store_failed)?;
+    let Some(record) = record else { return Err(unknown_error()) };
+    let (version, deadline) = (record.version, record.deadline);
+    match Kept::decode(&record.value) {
+        Ok(Kept::Tombstone(tombstone)) if tombstone.owner.as_deref() == principal.name() => {
+            Err(ended_error(tombstone.end))
+        }
+        Ok(Kept::Session(record)) if record.owner.as_deref() == principal.name() => {
+            let dormant = Dormant { key, version, record };
+            if deadline.is_none_or(|deadline| inner.clock.now() < deadline) {
+                return Ok(dormant);
+            }
+            // The sweep has not come by yet. If the store fails, it will.
+            drop(inner.end_dormant(&dormant, End::Expired).await);
+            Err(ended_error(End::Expired))
+        }
+        Ok(_) => Err(unknown_error()),
+        Err(error) => {
+            tracing::error!(session = ?key, %error, "a session's record cannot be read");
+            Err(Error::new(Reason::StoreUnavailable, "The session cannot be read").caused_by(error))
+        }
+    }
+}
+
+/// Any session that is not in memory, for operators.
+pub(super) async fn any_dormant(inner: &Inner, key: SessionKey) -> Result<Option<Dormant>, Error> {
+    let record = inner.store.get(RecordKey::session(key)).await.map_err(store_failed)?;
+    let Some(record) = record else { return Ok(None) };
+    Ok(match Kept::decode(&record.value) {
+        Ok(Kept::Session(session)) => Some(Dormant { key, version: record.version, record: session }),
+        _ => None,
+    })
+}
+
+enum Found {
+    Awake(Arc<Session>),
+    Waking(watch::Receiver<Outcome>),
+}
+
+fn wake_once(inner: &Arc<Inner>, id: SessionId) -> Found {
+    let mut waking = inner.waking.0.lock();
+    // Looked at under the lock: a wake that was just over has put its session there before it left the list.
+    if let Some(session) = inner.live.get(&id) {
+        return Found::Awake(session);
+    }
+    if let Some(outcome) = waking.get(&id) {
+        return Found::Waking(outcome.clone());
+    }
+    let (tell, outcome) = watch::channel(None);
+    waking.insert(id, outcome.clone());
+    let listed = Listed { inner: Arc::clone(inner), id };
+    inner.tasks.spawn(async move {
+        let woken = wake(&listed.inner, id).await.map_err(|error| {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(session = %id.key().label(), %error, cause, "a session could not be woken");
+            Arc::new(error)
+        });
+        drop(listed);
+        tell.send_replace(Some(woken));
+    });
+    Found::Waking(outcome)
+}
+
+/// Takes a session off the list when it is no longer being woken, also after a panic.
+struct Listed {
+    inner: Arc<Inner>,
+    id: SessionId,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.inner.waking.0.lock().remove(&self.id);
+    }
+}
+
+async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> {
+    let key = id.key();
+    let Some(dormant) = any_dormant(inner, key).await? else { return Err(unknown_error()) };
+    let owner = dormant.owner();
+    let record = &dormant.record;
+    let broken = |what: &'static str| Error::new(Reason::StoreUnavailable, what);
+    let revision = Revision::parse(&record.revision).ok_or_else(|| broken("The session's record is damaged"))?;
+    let phase = Phase::parse(&record.phase).ok_or_else(|| broken("The session's record is damaged"))?;
+    let held = inner.store.owner(key).await.map_err(store_failed)?;
+    let epoch = held.map(|(_, epoch)| epoch);
+    let epoch = inner.store.claim(key, inner.node, epoch).await.map_err(store_failed)?;
+    let survey = inner.store.survey(key).await.map_err(store_failed)?;
+    let initialize = RawJson::of(&record.initialize);
+    let mut state = State::new(initialize.clone(), revision, inner.census.seat(&owner));
+    state.phase = phase;
+    state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
+    state.subscriptions = record.subscriptions.iter().map(|uri| uri.as_str().into()).collect();
+    state.metadata = record.metadata.clone();
+    state.next_stream = survey.next_stream.max(1);
+    state.kept = survey.kept;
+    for known in &survey.streams {
+        state.streams.insert(known.stream, Stream::of_log(known.last, known.ended));
+    }
+    if let Some(standalone) = state.streams.get_mut(&StreamId::STANDALONE) {
+        standalone.delivered = Position(record.delivered).min(standalone.last);
+    }
+    let session = Session::new(Arc::clone(inner), id, owner, epoch, Time(record.created), state);
+    let sleeper = Sleeper(Some(Arc::clone(&session)));
+    let reopened = Reopened::read(&session, survey.streams).await.map_err(store_failed)?;
+    let open = Open {
+        params: initialize,
+        revision,
+        opening: Opening::Wake,
+        outlet: Outlet::of_session(&session),
+        fanout: Fanout(Arc::downgrade(inner)),
+    };
+    let (result, answered) = inner.open_link(&session, open).await.map_err(|error| {
+        Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
+            .caused_by(error)
+    })?;
+    if answered != revision {
+        tracing::warn!(session = %session.label, %revision, %answered, "the server now speaks another revision");
+    }
+    let changed = rules::changed_lists(&RawJson::of(&record.initialize_result), &result);
+    session.greet().await;
+    let (value, deadline) = {
+        let mut state = session.state.lock();
+        state.initialize_result = result;
+        session.record(&state, state.metadata.clone())
+    };
+    let written =
+        inner.store.put(RecordKey::session(key), value, Expected::Version(dormant.version), deadline).await;
+    match written {
+        Ok(version) => session.state.lock().version = version,
+        // Ended while it was being woken: say how.
+        Err(StoreError::Conflict { .. }) => {
+            self::dormant(inner, key, &session.owner).await?;
+            return Err(broken("The session has changed while it was being woken; try again"));
+        }
+        Err(error) => return Err(store_failed(error)),
+    }
+    sleeper.woke();
+    session.rise(reopened, changed, Time(dormant.record.last_used));
+    Ok(session)
+}
+
+impl Session {
+    /// Tells the server what the client has said since `initialize`.
+    async fn greet(self: &Arc<Self>) {
+        let (link, phase, level, subscriptions) = {
+            let state = self.state.lock();
+            (state.link.clone(), state.phase, state.log_level, state.subscriptions.clone())
+        };
+        let Some(link) = link else { return };
+        if phase == Phase::Initialized {
+            self.tell(link.as_ref(), Notification { method: Method::Initialized, params: None });
+        }
+        if let Some(level) = level {
+            let params = RawJson::of(&serde_json::json!({ "level": level.as_str() }));
+            if let Err(error) = self.inquire(&link, Method::LoggingSetLevel, &params).await {
+                tracing::warn!(session = %self.label, %error, "the woken server refused the log level");
+            }
+        }
+        for uri in subscriptions {
+            let params = RawJson::of(&serde_json::json!({ "uri": &*uri }));
+            if let Err(error) = self.inquire(&link, Method::ResourcesSubscribe, &params).await {
+                tracing::warn!(session = %self.label, %error, "the woken server refused a subscription");
+            }
+        }
+    }
+
+    /// Takes its place among the sessions in memory, and tells the client what it may have missed.
+    fn rise(self: &Arc<Self>, reopened: Vec<Reopened>, changed: Vec<Method>, slept: Time) {
+        let inner = &self.inner;
+        let (initialized, subscriptions, reopened) = {
+            let mut state = self.state.lock();
+            for uri in &state.subscriptions {
+                inner.watchers.add(uri, self.id);
+            }
+            let reopened = self.reopen(&mut state, reopened);
+            (state.phase == Phase::Initialized, state.subscriptions.clone(), reopened)
+        };
+        inner.live.insert(self.id, Arc::clone(self));
+        inner.woken.fetch_add(1, Ordering::Relaxed);
+        self.touch();
+        self.schedule(&mut self.state.lock(), inner.clock.now());
+        tracing::debug!(session = %self.label, requests = reopened.len(), "session woken");
+        if initialized {
+            let missed = inner.news.since(slept).filter(|method| !changed.contains(method));
+            for method in missed.chain(changed.iter().cloned()).collect::<Vec<_>>() {
+                self.announce(message::write_notification(&method, None));
+            }
+            // Nobody watched them meanwhile.
+            for uri in subscriptions {
+                let params = RawJson::of(&serde_json::json!({ "uri": &*uri }));
+                self.announce(message::write_notification(&Method::ResourceUpdated, Some(&params)));
+            }
+        }
+        self.resume_requests(reopened);
+    }
+
+    fn announce(self: &Arc<Self>, body: bytes::Bytes) {
+        if let Err(error) = self.emit_now(&Origin::Session, body) {
+            tracing::debug!(session = %self.label, %error, "could not tell a woken session's client the news");
+        }
+    }
+}
+
+/// A session that is being woken; if that fails its server is let go and it sleeps on.
+struct Sleeper(Option<Arc<Session>>);
+
+impl Sleeper {
+    fn woke(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let Some(session) = self.0.take() else { return };
+        session.let_go();
+    }
+}
