@@ -1,9 +1,14 @@
 //! Where session records and events are kept.
 //!
 //! Every engine implements [`tenure_session::port::store::Store`] and passes the same contract suite.
-//! [`memory::Memory`] forgets everything when the process ends. [`disk::Disk`] does not; no URL opens it yet,
-//! because sessions are not yet woken from what it kept.
+//! [`memory::Memory`] forgets everything when the process ends, [`disk::Disk`] does not; [`sealed::Sealed`]
+//! encrypts what either of them keeps. [`open::open`] makes one from its URL, [`copy::copy`] carries everything
+//! from one to another.
 
+pub mod copy;
 pub mod disk;
 pub mod memory;
 pub mod open;
+#[cfg(feature = "rmcp")]
+pub mod rmcp;
+pub mod sealed;

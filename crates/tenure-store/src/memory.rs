@@ -224,7 +224,9 @@ impl Log {
             let id = stream.stream;
             log.trimmed = log.trimmed.max(stream.trimmed);
             log.bytes += stream.events.iter().map(|event| event.body.len()).sum::<usize>();
-            order.extend(stream.events.iter().map(|event| (event.position, Entry { stream: id, at: event.at })));
+            order.extend(
+                stream.events.iter().map(|event| (event.position, Entry { stream: id, at: event.at })),
+            );
             let (events, trimmed, note) = (stream.events.into(), stream.trimmed, stream.note);
             log.streams.insert(id, Stream { events, trimmed, note });
             log.next_stream = log.next_stream.max(id.number() + 1);
@@ -320,10 +322,11 @@ impl Store for Memory {
         Box::pin(ready(self.delete_now(key, expected)))
     }
 
-    fn expired(&self, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
+    fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
         let keys: Vec<RecordKey> = {
             let deadlines = self.deadlines.lock();
-            deadlines.iter().take_while(|(at, _)| *at <= now).take(limit).map(|(_, key)| *key).collect()
+            let due = deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key);
+            due.filter(|key| key.space == space).take(limit).collect()
         };
         let version = |key: RecordKey| {
             self.shard(&key.key).lock().records.get(&key).map(|record| (key, record.version))

@@ -1,36 +1,115 @@
 //! From a store's URL to the store.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tenure_session::port::store::Store;
 
+use crate::disk::{Disk, DiskError, Sync};
 use crate::memory::Memory;
+use crate::sealed::keys::Keys;
+use crate::sealed::{self, SealError, Sealed};
 
-/// Why a store could not be opened.
-#[derive(Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// No engine has this name.
-    UnknownEngine(String),
+/// Where a store is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Location {
+    /// In this process, and gone with it.
+    Memory,
+    /// In this folder.
+    Disk(PathBuf),
 }
 
-impl std::fmt::Display for OpenError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::UnknownEngine(url) => write!(f, "no store engine is called `{url}`"),
-        }
+/// How to open a store.
+#[derive(Debug)]
+pub struct Options {
+    /// What a finished write of a store on disk survives.
+    pub sync: Sync,
+    /// Bytes of events that a store in memory keeps at most.
+    pub max_event_bytes: usize,
+    /// The keys of an encrypted store.
+    pub keys: Option<Keys>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { sync: Sync::Os, max_event_bytes: usize::MAX, keys: None }
     }
 }
 
-impl std::error::Error for OpenError {}
+/// An open store.
+#[derive(Clone)]
+pub struct Opened {
+    /// The store, as sessions use it.
+    pub store: Arc<dyn Store>,
+    /// The engine itself, if it is one on disk: for backups.
+    pub disk: Option<Arc<Disk>>,
+}
 
-/// Opens a store by its URL, such as `memory:`. A store in memory keeps at most `max_event_bytes` of events.
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No engine has this name.
+    #[error("no store engine is called `{0}`")]
+    UnknownEngine(String),
+    /// A store on disk without a folder.
+    #[error("`disk:` needs the path of a folder")]
+    NoFolder,
+    /// The engine could not open it.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// Its encryption and the keys that were given do not fit.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+}
+
+impl Location {
+    /// Reads a URL such as `memory:` or `disk:/var/lib/tenure`.
+    ///
+    /// # Errors
+    /// When no engine has that name, or its folder is missing.
+    pub fn parse(url: &str) -> Result<Self, OpenError> {
+        match url.split_once(':').unwrap_or((url, "")) {
+            ("memory", "") => Ok(Self::Memory),
+            ("disk", "") => Err(OpenError::NoFolder),
+            ("disk", folder) => Ok(Self::Disk(folder.into())),
+            _ => Err(OpenError::UnknownEngine(url.to_owned())),
+        }
+    }
+
+    /// Opens the store, or makes a new one there.
+    ///
+    /// # Errors
+    /// When it is in use, damaged, of another version, or the keys do not fit.
+    pub async fn open(&self, options: Options) -> Result<Opened, OpenError> {
+        let (store, disk): (Arc<dyn Store>, _) = match self {
+            Self::Memory => (Arc::new(Memory::bounded(options.max_event_bytes)), None),
+            Self::Disk(folder) => {
+                let disk = Arc::new(Disk::open(folder, options.sync)?);
+                (Arc::clone(&disk) as Arc<dyn Store>, Some(disk))
+            }
+        };
+        let store = match options.keys {
+            Some(keys) => Arc::new(Sealed::open(store, keys).await?) as Arc<dyn Store>,
+            None => {
+                sealed::check_plain(store.as_ref()).await?;
+                store
+            }
+        };
+        Ok(Opened { store, disk })
+    }
+}
+
+/// Opens a store by its URL.
 ///
 /// # Errors
-/// When no engine has that name.
-pub fn open(url: &str, max_event_bytes: usize) -> Result<Arc<dyn Store>, OpenError> {
-    match url {
-        "memory:" | "memory" => Ok(Arc::new(Memory::bounded(max_event_bytes))),
-        other => Err(OpenError::UnknownEngine(other.to_owned())),
+/// As [`Location::parse`] and [`Location::open`].
+pub async fn open(url: &str, options: Options) -> Result<Opened, OpenError> {
+    Location::parse(url)?.open(options).await
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened").field("disk", &self.disk).finish_non_exhaustive()
     }
 }

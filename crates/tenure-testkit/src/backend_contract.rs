@@ -163,7 +163,7 @@ async fn a_closed_link_ends_its_calls(sessions: Sessions) {
     while session.info().calls.is_empty() {
         tokio::task::yield_now().await;
     }
-    sessions.end(&session, End::Deleted).await;
+    sessions.end(&session, End::Deleted).await.expect("ends");
     let answer = match hanging.await.expect("no panic") {
         tenure_session::Answer::Json(body) => parse(&body),
         tenure_session::Answer::Stream(mut reader) => event(&mut reader).await.expect("an answer").1,

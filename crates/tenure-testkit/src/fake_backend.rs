@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Opening, Reply};
 use tenure_session::runtime::{CallContext, Fanout, Outlet};
 use tenure_session::{Notification, RawJson, Reason, Request, RpcError};
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +24,8 @@ pub enum Opens {
     Panics,
     /// Answers with a protocol version nobody knows.
     Nonsense,
+    /// Gives a link to a newer server, which has prompts too.
+    Newer,
 }
 
 /// A backend that asks the test.
@@ -54,6 +56,8 @@ pub struct NewLink {
     pub fanout: Fanout,
     /// What the client said at `initialize`.
     pub params: RawJson,
+    /// Why the link was opened.
+    pub opening: Opening,
 }
 
 /// A request that waits for the test's answer.
@@ -138,18 +142,22 @@ impl Backend for FakeBackend {
         let seen = self.seen.clone();
         Box::pin(async move {
             let version = match opens {
-                Opens::Well => open.revision.as_str(),
+                Opens::Well | Opens::Newer => open.revision.as_str(),
                 Opens::Nonsense => "1999-12-31",
                 Opens::Refuses => return Err(RpcError::of(Reason::BackendUnavailable, "not today")),
                 Opens::Hangs => std::future::pending().await,
                 Opens::Panics => panic!("a panic for testing"),
             };
-            let result = json!({
+            let mut result = json!({
                 "protocolVersion": version,
                 "capabilities": { "tools": {}, "resources": { "subscribe": true }, "logging": {} },
                 "serverInfo": { "name": "fake", "version": "1" },
             });
-            let opened = NewLink { outlet: open.outlet, fanout: open.fanout, params: open.params };
+            if opens == Opens::Newer {
+                result["capabilities"]["prompts"] = json!({});
+            }
+            let (outlet, fanout, params) = (open.outlet, open.fanout, open.params);
+            let opened = NewLink { outlet, fanout, params, opening: open.opening };
             // A test that opens thousands of links does not look at each.
             let _ = seen.try_send(Seen::Opened(opened));
             Ok(Opened { link: Box::new(FakeLink { seen }), result: RawJson::of(&result) })

@@ -39,6 +39,11 @@ impl Faulty {
         }
     }
 
+    /// The store around which this one is.
+    pub fn inner(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.inner)
+    }
+
     /// Makes the `n`th call from now fail, counting from 0.
     pub fn fail_nth(&self, n: u64) {
         self.fail_at.store(self.calls.load(Ordering::SeqCst) + n, Ordering::SeqCst);
@@ -88,7 +93,9 @@ impl Faulty {
     /// As [`Faulty::run`], but not counted: the runtime does these by itself, at times a test cannot know.
     fn run_uncounted<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Stored<T>) -> Stored<T> {
         if self.broken.load(Ordering::SeqCst) {
-            return Box::pin(std::future::ready(Err(StoreError::Unavailable("a fault for testing".to_owned()))));
+            return Box::pin(std::future::ready(Err(StoreError::Unavailable(
+                "a fault for testing".to_owned(),
+            ))));
         }
         operation(self.inner.as_ref())
     }
@@ -126,8 +133,8 @@ impl Store for Faulty {
         self.run(|store| store.delete(key, expected))
     }
 
-    fn expired(&self, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
-        self.run_uncounted(|store| store.expired(now, limit))
+    fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
+        self.run_uncounted(|store| store.expired(space, now, limit))
     }
 
     fn list(

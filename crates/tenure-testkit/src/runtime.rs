@@ -14,7 +14,17 @@ use crate::clock::TurnableClock;
 
 /// Starts a runtime.
 pub fn start(store: Arc<dyn Store>, backend: Arc<dyn Backend>, limits: Limits) -> Sessions {
-    Sessions::start(Parts { store, backend, clock: Arc::new(TurnableClock::start()), limits })
+    start_at(store, backend, Arc::new(TurnableClock::start()), limits)
+}
+
+/// Starts a runtime with a clock that goes on from before.
+pub fn start_at(
+    store: Arc<dyn Store>,
+    backend: Arc<dyn Backend>,
+    clock: Arc<TurnableClock>,
+    limits: Limits,
+) -> Sessions {
+    Sessions::start(Parts { store, backend, clock, limits })
 }
 
 /// A request with a number for an id.
@@ -40,6 +50,7 @@ pub async fn session(sessions: &Sessions, revision: &str) -> Arc<Session> {
     let created = sessions.create(request, &Principal::ANONYMOUS).await.expect("a session");
     let session = created.session.expect("the backend agrees");
     session.notification(Notification { method: Method::Initialized, params: None }).expect("initialized");
+    session.saved().await;
     session
 }
 

@@ -111,14 +111,14 @@ async fn clause_5_expired_lists_what_is_due(store: Shared) {
     put(never, None).await.expect("never");
     let version = put(moved, Some(5)).await.expect("moved");
     store.put(moved, bytes("y"), Expected::Version(version), Some(Time(99))).await.expect("moved later");
-    assert_eq!(store.expired(Time(9), 10).await, Ok(vec![]));
-    assert_eq!(store.expired(Time(10), 10).await, Ok(vec![(early, early_version)]));
-    let both = store.expired(Time(20), 10).await.expect("both");
+    assert_eq!(store.expired(Space::Session, Time(9), 10).await, Ok(vec![]));
+    assert_eq!(store.expired(Space::Session, Time(10), 10).await, Ok(vec![(early, early_version)]));
+    let both = store.expired(Space::Session, Time(20), 10).await.expect("both");
     assert_eq!(both, vec![(early, early_version), (late, late_version)]);
-    assert_eq!(store.expired(Time(20), 1).await.expect("one").len(), 1);
+    assert_eq!(store.expired(Space::Session, Time(20), 1).await.expect("one").len(), 1);
     assert!(store.get(early).await.expect("get").is_some(), "expired only lists");
     store.delete(early, early_version).await.expect("deletes");
-    assert_eq!(store.expired(Time(20), 10).await, Ok(vec![(late, late_version)]));
+    assert_eq!(store.expired(Space::Session, Time(20), 10).await, Ok(vec![(late, late_version)]));
 }
 
 async fn clause_6_list_walks_all_once(store: Shared) {

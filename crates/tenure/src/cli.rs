@@ -33,6 +33,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         tenure serve                                  the demo server on 127.0.0.1:8484\n  \
         tenure serve --listen 127.0.0.1:9000          on another port\n  \
+        tenure serve --store disk:/var/lib/tenure     with its sessions in this folder\n  \
         tenure serve --config tenure.toml             with a configuration file\n  \
         tenure serve --tls-cert c.pem --tls-key k.pem over HTTPS")]
     Serve(ServeArgs),
@@ -62,9 +63,15 @@ struct ServeArgs {
     /// The address to listen on; port 0 takes a free one. [default: 127.0.0.1:8484]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where sessions are kept. [default: memory:]
+    /// Where sessions are kept: disk:PATH, disk: for a folder of the user's own, or memory:. [default: disk:]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// What an event survives once a client has seen it: os (a kill) or disk (a loss of power). [default: os]
+    #[arg(long, value_name = "os|disk")]
+    durability: Option<String>,
+    /// A file with the key that encrypts the store.
+    #[arg(long, value_name = "FILE")]
+    store_key_file: Option<String>,
     /// A configuration file.
     #[arg(long, value_name = "FILE", env = "TENURE_CONFIG")]
     config: Option<PathBuf>,
@@ -111,6 +118,8 @@ impl ServeArgs {
             ("profile", self.profile.clone()),
             ("listen", self.listen.clone()),
             ("store", self.store.clone()),
+            ("durability", self.durability.clone()),
+            ("store_key_file", self.store_key_file.clone()),
             ("tls.cert", self.tls_cert.clone()),
             ("tls.key", self.tls_key.clone()),
             ("http.allowed_hosts", list(&self.allow_host)),
@@ -164,7 +173,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args.config()?),
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;
-            crate::wire::store(&config)?;
+            crate::wire::location(&config.store)?;
+            crate::wire::keys(config.store_key_file.as_ref())?;
             say("the configuration can be used\n")
         }
         Command::Config(ConfigCommand::Show(args)) => {

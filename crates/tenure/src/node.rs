@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tenure_session::port::backend::Backend;
 use tenure_session::runtime::Sessions;
+
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cli::Failure;
 use crate::config::Config;
-use crate::wire;
+use crate::wire::{self, Assembled, Opened};
 
 /// A server with its sessions, running until it is stopped.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub struct Node {
     address: SocketAddr,
     scheme: &'static str,
     sessions: Sessions,
+    store: Opened,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -37,7 +39,7 @@ impl Node {
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
     pub async fn with_backend(config: &Config, backend: Arc<dyn Backend>) -> Result<Self, Failure> {
-        let (sessions, server) = wire::assemble(config, backend).await?;
+        let Assembled { sessions, server, store } = wire::assemble(config, backend).await?;
         let address = server
             .local_addr()
             .map_err(|error| Failure::new("cannot tell the address that was bound").caused_by(error))?;
@@ -46,7 +48,7 @@ impl Node {
         let drain = drain(sessions.clone(), config.shutdown_grace);
         tasks.spawn(server.run(stop.clone(), drain));
         tasks.close();
-        Ok(Self { address, scheme, sessions, stop, tasks })
+        Ok(Self { address, scheme, sessions, store, stop, tasks })
     }
 
     /// The MCP endpoint.
@@ -62,6 +64,11 @@ impl Node {
     /// The sessions.
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Opened {
+        &self.store
     }
 
     /// Stops: takes nothing new, finishes what is in flight within the grace period, then returns.

@@ -260,8 +260,8 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 ///    nothing.
 /// 3. `get` returns the newest finished `put`; versions of one record only grow, also across a delete.
 /// 4. `delete` removes exactly the version named; otherwise it conflicts. Absent is a conflict.
-/// 5. `expired(now, limit)` lists records whose deadline is at or before `now`, earliest first, at
-///    most `limit`; it removes nothing. `get` still returns such a record.
+/// 5. `expired(space, now, limit)` lists records of a space whose deadline is at or before `now`, earliest
+///    first, at most `limit`; it removes nothing. `get` still returns such a record.
 /// 6. `list(after, limit)` walks all records of a space in key order without repeats.
 /// 7. `claim` with the current epoch (or `None` where nobody ever claimed) makes a higher epoch; with
 ///    any other it is `Fenced`.
@@ -296,7 +296,7 @@ pub trait Store: Send + Sync + 'static {
     /// Removes a record. See clause 4.
     fn delete(&self, key: RecordKey, expected: Version) -> Stored<()>;
     /// Lists records that are due. See clause 5.
-    fn expired(&self, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>>;
+    fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>>;
     /// Lists records in key order, after a key.
     fn list(
         &self,

@@ -189,8 +189,8 @@ impl Session {
         let id = request.id.clone();
         let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
         // From here on `Run` answers for the call, also if the backend panics while starting it.
-        let mut run = Run { session: Arc::clone(self), id, number, afterwards, reply: None, timer: None };
-        run.start(link.as_ref(), Call { request, context });
+        let mut run = Run { session: Arc::clone(self), id, number, reply: None, timer: None };
+        run.start(link.as_ref(), Call { request, context }, afterwards);
         Ok(Some(run))
     }
 
@@ -210,8 +210,8 @@ impl Session {
         let (id, afterwards) = (request.id.clone(), afterwards(&request));
         let caller = Caller { principal: self.owner.clone(), ..Caller::anonymous("wake") };
         let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
-        let mut run = Run { session: Arc::clone(self), id, number, afterwards, reply: None, timer: None };
-        run.start(link.as_ref(), Call { request, context });
+        let mut run = Run { session: Arc::clone(self), id, number, reply: None, timer: None };
+        run.start(link.as_ref(), Call { request, context }, afterwards);
         self.inner.tasks.spawn(run.run_alone());
     }
 
@@ -224,11 +224,7 @@ impl Session {
             return Outcome::Dropped;
         }
         let Some(call) = state.calls.remove(&run.id) else { return Outcome::Dropped };
-        if reply.is_ok() {
-            self.remember(&mut state, &run.afterwards);
-        } else {
-            state.errors += 1;
-        }
+        state.errors += u64::from(reply.is_err());
         let mut body = message::write_response(&run.id, reply);
         let limit = self.inner.limits.max_event_bytes;
         if body.len() > limit {
@@ -308,15 +304,29 @@ struct Run {
     session: Arc<Session>,
     id: RequestId,
     number: u64,
-    afterwards: Afterwards,
     reply: Option<BoxFuture<Reply>>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Run {
-    fn start(&mut self, link: &dyn Link, call: Call) {
+    fn start(&mut self, link: &dyn Link, call: Call, afterwards: Afterwards) {
         let started = std::panic::catch_unwind(AssertUnwindSafe(|| link.call(call)));
-        self.reply = started.ok();
+        self.reply = match (started, afterwards) {
+            (Ok(reply), Afterwards::Nothing) => Some(reply),
+            (Ok(reply), afterwards) => {
+                let session = Arc::clone(&self.session);
+                Some(Box::pin(async move {
+                    let reply = reply.await;
+                    if reply.is_ok() {
+                        session.remember(&mut session.state.lock(), &afterwards);
+                        // The client must not believe in something that a crash could undo.
+                        session.saved().await;
+                    }
+                    reply
+                }))
+            }
+            (Err(_), _) => None,
+        };
     }
 
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {

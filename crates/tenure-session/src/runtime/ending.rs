@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
@@ -11,7 +12,7 @@ use super::deadline::Due;
 use super::session::{Session, State, ended_error};
 use super::sessions::{Inner, Sessions, store_failed};
 use super::wake::{self, Dormant};
-use crate::error::{Error, RpcError};
+use crate::error::{Error, Kind, RpcError};
 use crate::id::{Principal, SessionId, SessionKey, StreamId};
 use crate::message;
 use crate::phase::Step;
@@ -19,15 +20,28 @@ use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
 use crate::record::{End, Tombstone};
 
+/// How long to wait before an end that could not be written is written again.
+const BURY_AGAIN: Duration = Duration::from_secs(1);
+
+type Burial = JoinHandle<Result<(), StoreError>>;
+
 impl Sessions {
     /// Ends a session.
     ///
     /// # Cancel safety
     /// The session is over when the first poll returns; only the wait for the store can be dropped.
-    pub async fn end(&self, session: &Arc<Session>, end: End) {
-        if let Some(burial) = self.0.end(session, end) {
+    ///
+    /// # Errors
+    /// When it has ended before, or its end could not be written down yet.
+    pub async fn end(&self, session: &Arc<Session>, end: End) -> Result<(), Error> {
+        let Some(burial) = self.0.end(session, end) else {
+            let earlier = session.state.lock().end.unwrap_or(end);
+            return Err(ended_error(earlier));
+        };
+        match burial.await {
+            Ok(written) => written.map_err(store_failed),
             // Only an aborted runtime makes this fail, and then nobody is left to be told.
-            drop(burial.await);
+            Err(_) => Ok(()),
         }
     }
 
@@ -41,8 +55,7 @@ impl Sessions {
                 if session.owner != *principal {
                     return Err(super::session::unknown_error());
                 }
-                self.end(&session, End::Deleted).await;
-                return Ok(());
+                return self.end(&session, End::Deleted).await;
             }
             let dormant = wake::dormant(&self.0, id.key(), principal).await?;
             if self.0.end_dormant(&dormant, End::Deleted).await.map_err(store_failed)? {
@@ -59,8 +72,11 @@ impl Sessions {
     pub async fn revoke(&self, key: &SessionKey) -> Result<bool, Error> {
         loop {
             if let Some(session) = self.0.live.by_key(key) {
-                self.end(&session, End::Revoked).await;
-                return Ok(true);
+                return match self.end(&session, End::Revoked).await {
+                    Ok(()) => Ok(true),
+                    Err(error) if error.kind() == Kind::Gone => Ok(false),
+                    Err(error) => Err(error),
+                };
             }
             let Some(dormant) = wake::any_dormant(&self.0, *key).await? else { return Ok(false) };
             if self.0.end_dormant(&dormant, End::Revoked).await.map_err(store_failed)? {
@@ -71,8 +87,9 @@ impl Sessions {
 }
 
 impl Inner {
-    /// Ends a session now; its tombstone follows in a tracked task.
-    pub(super) fn end(self: &Arc<Self>, session: &Arc<Session>, end: End) -> Option<JoinHandle<()>> {
+    /// Ends a session now; its tombstone follows in a tracked task. Until that is written the dead session
+    /// stays in memory, so that nobody wakes it from its record.
+    pub(super) fn end(self: &Arc<Self>, session: &Arc<Session>, end: End) -> Option<Burial> {
         let (link, version) = {
             let mut state = session.state.lock();
             if state.end.is_some() {
@@ -91,11 +108,10 @@ impl Inner {
             (state.link.take(), state.version)
         };
         session.flush();
-        self.live.remove(&session.id);
         self.ended.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, how = ?end, "session ended");
         let (inner, session) = (Arc::clone(self), Arc::clone(session));
-        let burial = self.tasks.spawn(async move { inner.bury(&session, end, version).await });
+        let burial = self.tasks.spawn(async move { inner.bury(session, end, version).await });
         // Apart from the burial: a server that is slow to leave holds up neither DELETE nor the store.
         if let Some(link) = link {
             self.tasks.spawn(async move { link.close().await });
@@ -103,25 +119,66 @@ impl Inner {
         Some(burial)
     }
 
-    /// Leaves a tombstone where the record was, and forgets the events.
-    async fn bury(&self, session: &Session, end: End, mut version: Version) {
-        let now = self.clock.now();
-        let key = RecordKey::session(session.key);
-        let value = Tombstone::new(session.owner.name(), end, now).encode();
-        let until = now.after(self.limits.tombstone_ttl);
-        let written = loop {
-            match self.store.put(key, value.clone(), Expected::Version(version), Some(until)).await {
-                // The session was saved meanwhile; its end comes after whatever that was.
-                Err(StoreError::Conflict { current: Some(current) }) => version = current,
-                outcome => break outcome,
+    /// Leaves a tombstone where the record was, and forgets the events. If the store fails, it is tried again
+    /// in the background until it works.
+    async fn bury(
+        self: Arc<Self>,
+        session: Arc<Session>,
+        end: End,
+        version: Version,
+    ) -> Result<(), StoreError> {
+        let until = self.clock.now().after(self.limits.tombstone_ttl);
+        let mut version = version;
+        match self.write_end(&session, end, until, &mut version).await {
+            Ok(()) => {
+                self.buried(&session, until).await;
+                Ok(())
             }
-        };
-        match written {
-            Ok(_) => self.remember_end(session.key, until).await,
             Err(error) => {
-                tracing::error!(session = %session.label, %error, "could not record the end of a session")
+                tracing::error!(session = %session.label, %error, "could not record the end of a session; trying on");
+                let inner = Arc::clone(&self);
+                self.tasks.spawn(async move {
+                    let trying = async {
+                        loop {
+                            tokio::time::sleep(BURY_AGAIN).await;
+                            if inner.write_end(&session, end, until, &mut version).await.is_ok() {
+                                break inner.buried(&session, until).await;
+                            }
+                        }
+                    };
+                    tokio::select! {
+                        () = trying => {}
+                        () = inner.stop.cancelled() => {}
+                    }
+                });
+                Err(error)
             }
         }
+    }
+
+    async fn write_end(
+        &self,
+        session: &Session,
+        end: End,
+        until: Time,
+        version: &mut Version,
+    ) -> Result<(), StoreError> {
+        let key = RecordKey::session(session.key);
+        let value = Tombstone::new(session.owner.name(), end, self.clock.now()).encode();
+        loop {
+            match self.store.put(key, value.clone(), Expected::Version(*version), Some(until)).await {
+                Ok(_) => return Ok(()),
+                // The session was saved meanwhile; its end comes after whatever that was.
+                Err(StoreError::Conflict { current: Some(current) }) => *version = current,
+                Err(StoreError::Conflict { current: None }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn buried(&self, session: &Session, until: Time) {
+        self.live.remove(&session.id);
+        self.remember_end(session.key, until).await;
         if let Err(error) = self.store.drop_session(session.key).await {
             tracing::warn!(session = %session.label, %error, "could not drop the events of an ended session");
         }
@@ -202,4 +259,3 @@ impl Session {
         }
     }
 }
-

@@ -125,10 +125,23 @@ impl Session {
         self.inner.tasks.spawn(async move { session.save_all().await });
     }
 
+    /// Waits until the record is as the session is. If the store fails that is logged, and the session goes on:
+    /// what is not written goes with the next change.
+    ///
+    /// # Cancel safety
+    /// The record is written all the same.
+    pub async fn saved(self: &Arc<Self>) {
+        if self.state.lock().unsaved {
+            let session = Arc::clone(self);
+            // In a task, because the one who waits may leave. Only an aborted runtime makes it fail.
+            drop(self.inner.tasks.spawn(async move { session.save_all().await }).await);
+        }
+    }
+
     async fn save_all(self: Arc<Self>) {
         let _alone = self.writing.acquire().await;
         loop {
-            let (value, seen) = {
+            let (record, seen) = {
                 let mut state = self.state.lock();
                 if !std::mem::take(&mut state.unsaved) || state.end.is_some() {
                     state.saving = false;
@@ -136,7 +149,7 @@ impl Session {
                 }
                 (self.record(&state, state.metadata.clone()), state.version)
             };
-            let (value, deadline) = value;
+            let (value, deadline) = record;
             let key = RecordKey::session(self.key);
             let written = self.inner.store.put(key, value, Expected::Version(seen), deadline).await;
             let mut state = self.state.lock();

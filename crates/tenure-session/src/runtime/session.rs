@@ -210,15 +210,15 @@ impl Session {
     pub fn touch(self: &Arc<Self>) {
         let now = self.inner.clock.now();
         self.last_used.store(now.0, Ordering::Relaxed);
-        if self.use_lags(now) {
+        if self.use_lags() {
             self.save(&mut self.state.lock());
         }
     }
 
     /// Whether the record is too far behind the use of the session.
-    fn use_lags(&self, now: Time) -> bool {
+    fn use_lags(&self) -> bool {
         let Some(ttl) = self.inner.limits.idle_ttl else { return false };
-        now >= Time(self.saved_use.load(Ordering::Relaxed)).after(ttl / 8)
+        self.last_used() >= Time(self.saved_use.load(Ordering::Relaxed)).after(ttl / 8)
     }
 
     /// The last use, which is about to be written down.
@@ -348,7 +348,7 @@ impl Session {
         }
         let stale = state.kept.oldest.is_some_and(|oldest| now >= oldest.after(limits.event_ttl));
         let tired = limits.dormant_after.is_some_and(|quiet| now >= self.last_used().after(quiet));
-        if self.use_lags(now) {
+        if self.use_lags() {
             self.save(&mut state);
         }
         self.schedule(&mut state, now);

@@ -16,8 +16,8 @@ use super::context::{Fanout, LastNews, Outlet, Watchers};
 use super::deadline::{self, Deadlines, Due};
 use super::live::Live;
 use super::session::{Session, SessionInfo, State, unknown_error};
-use super::wake::{self, Waking};
 use super::sweep;
+use super::wake::{self, Waking};
 use crate::error::{Error, Reason};
 use crate::id::{NodeId, Principal, SessionId, SessionKey};
 use crate::limits::Limits;
@@ -230,7 +230,9 @@ impl Sessions {
 
     /// Every session in memory, oldest first.
     pub fn list(&self) -> Vec<SessionInfo> {
-        let mut list: Vec<_> = self.0.live.all().iter().map(|session| session.info()).collect();
+        let live = self.0.live.all();
+        let alive = live.iter().filter(|session| session.state.lock().end.is_none());
+        let mut list: Vec<_> = alive.map(|session| session.info()).collect();
         list.sort_by_key(|info| (info.created, info.key));
         list
     }
@@ -254,6 +256,11 @@ impl Sessions {
     /// Tells all sessions of something.
     pub fn fanout(&self) -> Fanout {
         Fanout(Arc::downgrade(&self.0))
+    }
+
+    /// What is wrong with the store right now, in words for operators.
+    pub fn store_trouble(&self) -> Option<String> {
+        self.0.store.trouble()
     }
 
     /// Whether new work is taken.

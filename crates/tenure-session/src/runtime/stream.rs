@@ -453,7 +453,6 @@ impl Session {
 }
 
 impl State {
-
     /// Forgets a complete stream that never had an event: nobody can resume it, and no trim would find it.
     pub(super) fn forget_if_empty(&mut self, id: StreamId) {
         let empty = |stream: &Stream| {

@@ -65,7 +65,7 @@ async fn count(inner: &Inner) {
 async fn sweep(inner: &Arc<Inner>) -> Result<(), StoreError> {
     loop {
         let now = inner.clock.now();
-        let due = inner.store.expired(now, PAGE).await?;
+        let due = inner.store.expired(Space::Session, now, PAGE).await?;
         let full = due.len() == PAGE;
         let mut moved = false;
         for (key, version) in due {
@@ -80,9 +80,6 @@ async fn sweep(inner: &Arc<Inner>) -> Result<(), StoreError> {
 
 /// Deals with one record that is due; true if it will not be due again at once.
 async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<bool, StoreError> {
-    if key.space != Space::Session {
-        return Ok(false);
-    }
     if let Some(session) = inner.live.by_key(&key.key) {
         // It looks after itself; only its record was not written for a while.
         session.save(&mut session.state.lock());

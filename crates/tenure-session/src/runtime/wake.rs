@@ -18,7 +18,7 @@ use super::reopen::Reopened;
 use super::session::{Session, State, ended_error, unknown_error};
 use super::sessions::{Inner, store_failed};
 use super::stream::{Origin, Stream};
-use crate::error::{Error, Reason};
+use crate::error::{Error, Kind, Reason};
 use crate::id::{Position, Principal, SessionId, SessionKey, StreamId};
 use crate::message::{self, Notification, RawJson};
 use crate::method::Method;
@@ -76,11 +76,7 @@ pub(super) async fn find(
 }
 
 /// A session of the caller's that is not in memory.
-pub(super) async fn dormant(
-    inner: &Inner,
-    key: SessionKey,
-    principal: &Principal,
-) -> Result<Dormant, Error> {
+pub(super) async fn dormant(inner: &Inner, key: SessionKey, principal: &Principal) -> Result<Dormant, Error> {
     let record = inner.store.get(RecordKey::session(key)).await.map_err(store_failed)?;
     let Some(record) = record else { return Err(unknown_error()) };
     let (version, deadline) = (record.version, record.deadline);
@@ -134,8 +130,10 @@ fn wake_once(inner: &Arc<Inner>, id: SessionId) -> Found {
     let listed = Listed { inner: Arc::clone(inner), id };
     inner.tasks.spawn(async move {
         let woken = wake(&listed.inner, id).await.map_err(|error| {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::warn!(session = %id.key().label(), %error, cause, "a session could not be woken");
+            if !matches!(error.kind(), Kind::NotFound | Kind::Gone) {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(session = %id.key().label(), %error, cause, "a session could not be woken");
+            }
             Arc::new(error)
         });
         drop(listed);
@@ -162,7 +160,8 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     let owner = dormant.owner();
     let record = &dormant.record;
     let broken = |what: &'static str| Error::new(Reason::StoreUnavailable, what);
-    let revision = Revision::parse(&record.revision).ok_or_else(|| broken("The session's record is damaged"))?;
+    let revision =
+        Revision::parse(&record.revision).ok_or_else(|| broken("The session's record is damaged"))?;
     let phase = Phase::parse(&record.phase).ok_or_else(|| broken("The session's record is damaged"))?;
     let held = inner.store.owner(key).await.map_err(store_failed)?;
     let epoch = held.map(|(_, epoch)| epoch);
@@ -218,7 +217,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         Err(error) => return Err(store_failed(error)),
     }
     sleeper.woke();
-    session.rise(reopened, changed, Time(dormant.record.last_used));
+    session.rise(reopened, &changed, Time(dormant.record.last_used));
     Ok(session)
 }
 
@@ -248,7 +247,7 @@ impl Session {
     }
 
     /// Takes its place among the sessions in memory, and tells the client what it may have missed.
-    fn rise(self: &Arc<Self>, reopened: Vec<Reopened>, changed: Vec<Method>, slept: Time) {
+    fn rise(self: &Arc<Self>, reopened: Vec<Reopened>, changed: &[Method], slept: Time) {
         let inner = &self.inner;
         let (initialized, subscriptions, reopened) = {
             let mut state = self.state.lock();

@@ -106,7 +106,7 @@ async fn a_question_ends_with_its_session() {
     while session.info().events < 2 {
         tokio::task::yield_now().await;
     }
-    world.sessions.end(&session, End::Deleted).await;
+    world.sessions.end(&session, End::Deleted).await.unwrap();
     let error = asking.await.unwrap().unwrap_err();
     assert!(error.raw().read::<Value>().unwrap()["data"]["reason"] == "session_deleted", "{error:?}");
 }
@@ -137,7 +137,7 @@ async fn an_update_reaches_every_subscriber_and_nobody_else() {
     json_of(waiting.await.unwrap());
     assert!(three.info().subscriptions.is_empty());
     // An ended session is no subscriber any more.
-    world.sessions.end(&one, End::Deleted).await;
+    world.sessions.end(&one, End::Deleted).await.unwrap();
     world.sessions.fanout().resource_updated("a://b");
     assert_eq!(two.info().events, 2);
 }

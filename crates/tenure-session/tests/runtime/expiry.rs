@@ -11,7 +11,13 @@ use crate::support::{World, request};
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn limits(idle: Option<Duration>, lifetime: Option<Duration>) -> Limits {
-    Limits { idle_ttl: idle, max_lifetime: lifetime, tombstone_ttl: 60 * MINUTE, ..Limits::default() }
+    Limits {
+        idle_ttl: idle,
+        max_lifetime: lifetime,
+        tombstone_ttl: 60 * MINUTE,
+        dormant_after: None,
+        ..Limits::default()
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -100,7 +100,7 @@ async fn tombstones_are_bounded() {
     let mut ended = Vec::new();
     for _ in 0..4 {
         let session = world.session().await;
-        world.sessions.end(&session, End::Deleted).await;
+        world.sessions.end(&session, End::Deleted).await.unwrap();
         ended.push(session);
     }
     let mut reasons = Vec::new();

@@ -45,7 +45,7 @@ async fn a_foreign_session_looks_exactly_like_an_unknown_one() {
     assert_eq!(strange.to_rpc(), absent.to_rpc());
     assert!(world.sessions.find(session.id(), &alice).await.is_ok());
     // Also after it has ended: only its owner is told how.
-    world.sessions.end(&session, End::Revoked).await;
+    world.sessions.end(&session, End::Revoked).await.unwrap();
     let strange = world.sessions.find(session.id(), &Principal::named("eve")).await.unwrap_err();
     assert_eq!(strange.to_rpc(), absent.to_rpc());
     let owner = world.sessions.find(session.id(), &alice).await.unwrap_err();
@@ -69,7 +69,7 @@ async fn an_ended_session_stays_dead_and_says_how_it_ended() {
     for (end, reason) in [(End::Deleted, Reason::SessionDeleted), (End::Revoked, Reason::SessionRevoked)] {
         let mut world = World::new();
         let session = world.session().await;
-        world.sessions.end(&session, end).await;
+        world.sessions.end(&session, end).await.unwrap();
         world.script.closed().await;
         let error = world.sessions.find(session.id(), &Principal::ANONYMOUS).await.unwrap_err();
         assert_eq!(error.reason(), reason);
@@ -88,7 +88,7 @@ async fn ending_a_session_answers_what_is_in_flight_and_ends_its_streams() {
     let (_second, mut stream) = world.streaming_call(&session, 2).await;
     assert_eq!(next(&mut stream).await.1, "hello");
     let mut standalone = session.listen(None).await.unwrap();
-    world.sessions.end(&session, End::Deleted).await;
+    world.sessions.end(&session, End::Deleted).await.unwrap();
     let answer = json_of(waiting.await.unwrap());
     assert_eq!(
         (answer["id"].as_u64(), &answer["error"]["data"]["reason"]),

@@ -41,7 +41,7 @@ async fn a_stuck_reader_delays_neither_the_end_of_its_session_nor_shutdown() {
         say(&stuck, &n.to_string()).await;
     }
     let quick = async {
-        world.sessions.end(&session, End::Deleted).await;
+        world.sessions.end(&session, End::Deleted).await.unwrap();
         drop(stuck);
         world.sessions.shut_down(Duration::from_secs(1)).await
     };

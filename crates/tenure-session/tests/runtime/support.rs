@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tenure_session::port::store::Store;
 use tenure_session::runtime::{Answer, Caller, Item, Reader};
-use tenure_session::{Error, Limits, Session, Sessions};
+use tenure_session::{Error, Limits, Principal, Session, Sessions};
 use tenure_store::memory::Memory;
+use tenure_testkit::clock::TurnableClock;
 use tenure_testkit::fake_backend::{FakeBackend, FakeCall, Script};
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::runtime;
@@ -16,6 +17,7 @@ pub(crate) struct World {
     pub(crate) backend: Arc<FakeBackend>,
     pub(crate) script: Script,
     pub(crate) store: Arc<Faulty>,
+    clock: Arc<TurnableClock>,
 }
 
 impl World {
@@ -29,10 +31,26 @@ impl World {
 
     /// On a store of the test's own.
     pub(crate) fn on(store: Arc<dyn Store>, limits: Limits) -> Self {
+        Self::at(Arc::new(TurnableClock::start()), store, limits)
+    }
+
+    fn at(clock: Arc<TurnableClock>, store: Arc<dyn Store>, limits: Limits) -> Self {
         let (backend, script) = FakeBackend::new();
         let store = Arc::new(Faulty::new(store));
-        let sessions = runtime::start(store.clone(), backend.clone(), limits);
-        Self { sessions, backend, script, store }
+        let sessions = runtime::start_at(store.clone(), backend.clone(), Arc::clone(&clock), limits);
+        Self { sessions, backend, script, store, clock }
+    }
+
+    /// Another process on the same store; what this one was doing is lost, as after a kill.
+    pub(crate) fn killed(self, limits: Limits) -> Self {
+        // Whatever the old process still does, it reaches the store no more.
+        self.store.set_broken(true);
+        Self::at(self.clock, self.store.inner(), limits)
+    }
+
+    /// The same session in the world of another process.
+    pub(crate) async fn find(&self, session: &Session) -> Result<Arc<Session>, Error> {
+        self.sessions.find(session.id(), &Principal::ANONYMOUS).await
     }
 
     /// A session of the newest revision.

@@ -16,6 +16,11 @@ pub(super) const FORMAT: u64 = 1;
 pub(super) const META_FORMAT: &[u8] = b"format";
 pub(super) const META_SEQUENCE: &[u8] = b"sequence";
 pub(super) const META_BATCH: &[u8] = b"batch";
+/// Says nothing; see `tidy`.
+pub(super) const META_TIDIED: &[u8] = b"tidied";
+
+/// What the keyspaces are called, in the order a new store makes them.
+pub(super) const NAMES: [&str; 6] = ["meta", "records", "deadlines", "owners", "events", "notes"];
 
 /// The engine's keyspaces.
 pub(super) struct Keyspaces {
@@ -37,15 +42,21 @@ pub(super) struct Keyspaces {
 impl Keyspaces {
     pub(super) fn open(database: Database) -> Result<Self, fjall::Error> {
         let keyspace = |name: &str| database.keyspace(name, KeyspaceCreateOptions::default);
+        let [meta, records, deadlines, owners, events, notes] = NAMES.map(keyspace);
         Ok(Self {
-            meta: keyspace("meta")?,
-            records: keyspace("records")?,
-            deadlines: keyspace("deadlines")?,
-            owners: keyspace("owners")?,
-            events: keyspace("events")?,
-            notes: keyspace("notes")?,
+            meta: meta?,
+            records: records?,
+            deadlines: deadlines?,
+            owners: owners?,
+            events: events?,
+            notes: notes?,
             database,
         })
+    }
+
+    /// Those that hold what the store was given.
+    pub(super) fn all(&self) -> [&Keyspace; 6] {
+        [&self.meta, &self.records, &self.deadlines, &self.owners, &self.events, &self.notes]
     }
 
     pub(super) fn number(&self, key: &[u8]) -> Result<Option<u64>, fjall::Error> {
@@ -60,9 +71,19 @@ pub(super) fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
 fn space_number(space: Space) -> u8 {
     match space {
         Space::Session => 1,
+        Space::Store => 2,
         Space::Rmcp => 16,
         // The port may grow; a space without a number here cannot be stored.
         _ => 0,
+    }
+}
+
+fn read_space(number: u8) -> Option<Space> {
+    match number {
+        1 => Some(Space::Session),
+        2 => Some(Space::Store),
+        16 => Some(Space::Rmcp),
+        _ => None,
     }
 }
 
@@ -80,6 +101,11 @@ pub(super) fn space_prefix(space: Space) -> [u8; 1] {
 /// The session key inside a record's key.
 pub(super) fn session_of_record(key: &[u8]) -> Option<SessionKey> {
     Some(SessionKey::from_bytes(key.get(1..17)?.try_into().ok()?))
+}
+
+/// What a record's key names.
+pub(super) fn read_record_key(key: &[u8]) -> Option<RecordKey> {
+    Some(RecordKey { space: read_space(*key.first()?)?, key: session_of_record(key)? })
 }
 
 const NO_DEADLINE: u64 = u64::MAX;
@@ -108,11 +134,7 @@ pub(super) fn deadline_key(at: Time, key: RecordKey) -> Vec<u8> {
 }
 
 pub(super) fn read_deadline_key(bytes: &[u8]) -> Option<(Time, RecordKey)> {
-    let space = match bytes.get(8)? {
-        1 => Space::Session,
-        16 => Space::Rmcp,
-        _ => return None,
-    };
+    let space = read_space(*bytes.get(8)?)?;
     let key = SessionKey::from_bytes(bytes.get(9..25)?.try_into().ok()?);
     Some((Time(read_u64(bytes, 0)?), RecordKey { space, key }))
 }

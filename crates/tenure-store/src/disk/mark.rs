@@ -2,7 +2,7 @@
 //!
 //! After a damaged journal the engine opens without its later part and says nothing. The mark is kept in a
 //! file of its own, beside the data, and is only ever written after a sync, so a store that comes back
-//! behind it has lost something that was safe.
+//! behind it has lost something that was safe. Only a repair ever lowers it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -15,22 +15,28 @@ const NAME: &str = "high-water";
 pub(super) struct Mark {
     path: PathBuf,
     written: u64,
+    is_damaged: bool,
 }
 
 impl Mark {
-    /// Reads the mark of a store; a new store has none. A mark that cannot be read is as good as none,
-    /// except that it is said.
+    /// Reads the mark of a store; a new store has none. One that cannot be read is as good as none.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         let path = folder.join(NAME);
-        let written = match fs::read(&path) {
-            Ok(bytes) => decode(&bytes).unwrap_or_else(|| {
-                tracing::warn!(file = %path.display(), "the high-water mark is damaged; going on without it");
-                0
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        let read = match fs::read(&path) {
+            Ok(bytes) => decode(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(0),
             Err(error) => return Err(error),
         };
-        Ok(Self { path, written })
+        Ok(Self { path, written: read.unwrap_or(0), is_damaged: read.is_none() })
+    }
+
+    /// Whether there is a mark that cannot be read.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.is_damaged
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The last batch that was on the disk.
@@ -43,13 +49,18 @@ impl Mark {
         if batch <= self.written {
             return Ok(());
         }
+        self.set(batch)
+    }
+
+    /// Notes which batch is the last on the disk, whatever was noted before.
+    pub(super) fn set(&mut self, batch: u64) -> io::Result<()> {
         // Written aside and renamed, so that there is always a whole mark.
         let aside = self.path.with_extension("new");
         let mut file = File::create(&aside)?;
         file.write_all(&encode(batch))?;
         file.sync_data()?;
         fs::rename(&aside, &self.path)?;
-        self.written = batch;
+        (self.written, self.is_damaged) = (batch, false);
         Ok(())
     }
 }

@@ -5,10 +5,24 @@
 //! one waits for the disk. How things lie on disk is decided in `layout` alone. A mark beside the data says
 //! up to where it was once synced (`mark`); a store that comes back with less has lost something.
 
+mod backup;
+mod check;
+mod error;
+mod events;
+mod gaps;
+mod guard;
+mod job;
+mod keeper;
 mod layout;
+mod load;
 mod log;
 mod mark;
 mod open;
+mod raw;
+mod repair;
+mod report;
+mod room;
+mod tidy;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -23,11 +37,17 @@ use tenure_session::port::store::{
 };
 use tokio::sync::oneshot;
 
+use self::job::{Write, failed, poisoned};
 use self::layout::Keyspaces;
 use self::log::Log;
-use self::writer::{Write, failed};
 
-pub use self::open::{Disk, DiskError, Sync};
+pub use self::check::check;
+pub use self::error::DiskError;
+pub use self::open::{Disk, Options, Sync};
+pub use self::raw::Stage;
+pub use self::repair::repair;
+pub use self::report::{Damage, Kind, Missing, Report, Totals};
+pub use self::room::Health;
 
 impl Disk {
     fn write<T: Send + 'static>(
@@ -35,12 +55,19 @@ impl Disk {
         write: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Write,
     ) -> Stored<T> {
         let (done, outcome) = oneshot::channel();
-        let (write, jobs) = (write(done), self.jobs());
+        let (write, jobs, mut stuck) = (write(done), self.jobs(), self.progress().stuck());
         Box::pin(async move {
             // A full queue makes the caller wait: that is the backpressure.
-            jobs.send(write).await.map_err(|_| closed())?;
+            tokio::select! {
+                sent = jobs.send(write) => sent.map_err(|_| closed())?,
+                Ok(_) = stuck.wait_for(|stuck| *stuck) => return Err(poisoned()),
+            }
             // The writer answers everything it took. If it did not, it ended in the middle of it.
-            outcome.await.unwrap_or(Err(StoreError::Unknown))
+            tokio::select! {
+                biased;
+                outcome = outcome => outcome.unwrap_or(Err(StoreError::Unknown)),
+                Ok(_) = stuck.wait_for(|stuck| *stuck) => Err(StoreError::Unknown),
+            }
         })
     }
 
@@ -91,6 +118,7 @@ fn list(
 
 fn expired(
     keyspaces: &Keyspaces,
+    space: Space,
     now: Time,
     limit: usize,
 ) -> Result<Vec<(RecordKey, Version)>, fjall::Error> {
@@ -100,6 +128,9 @@ fn expired(
         let Some((at, key)) = layout::read_deadline_key(&key) else { continue };
         if at > now || found.len() == limit {
             break;
+        }
+        if key.space != space {
+            continue;
         }
         let record = keyspaces.records.get(layout::record_key(key))?;
         if let Some(record) = record.and_then(|record| layout::read_record(&record)) {
@@ -192,8 +223,8 @@ impl Store for Disk {
         self.write(|done| Write::Delete { key, expected, done })
     }
 
-    fn expired(&self, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
-        self.look(move |keyspaces| expired(keyspaces, now, limit))
+    fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
+        self.look(move |keyspaces| expired(keyspaces, space, now, limit))
     }
 
     fn list(
@@ -261,5 +292,22 @@ impl Store for Disk {
             Sync::Disk => Durability::Disk,
         };
         Capabilities { durability, max_batch: 1024, max_value_bytes: 64 << 20 }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let mib = |bytes: u64| bytes >> 20;
+        match self.health() {
+            Health::Ok => None,
+            Health::Full { free, reserve } => Some(format!(
+                "the disk is full: {} MiB are free and {} MiB are kept in reserve; \
+                 what grows is refused until there is room",
+                mib(free),
+                mib(reserve)
+            )),
+            Health::Poisoned => Some(
+                "the engine failed to write; what is there can be read, nothing more is written until a restart"
+                    .to_owned(),
+            ),
+        }
     }
 }

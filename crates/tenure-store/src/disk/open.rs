@@ -1,24 +1,35 @@
 //! Opening and closing a disk store.
+//!
+//! A store is a folder with the engine's `data`, and the mark beside it. Opening starts two threads: the writer,
+//! and the keeper, which syncs and watches. Closing waits for both, so that everything taken is on the disk.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fjall::{Database, PersistMode};
 use tokio::sync::{Notify, mpsc};
 
+use super::error::DiskError;
+use super::guard;
+use super::job::{Progress, Write};
+use super::keeper::Keeper;
 use super::layout::{self, Keyspaces};
 use super::mark::Mark;
-use super::writer::{Progress, Write, Writer};
+use super::room::{Health, Room};
+use super::tidy::Tidy;
+use super::writer::Writer;
 
 /// Writes that may wait for the writer; beyond it callers wait.
 const QUEUE: usize = 4096;
 
-/// How long after a write its bytes are on the disk at the latest, if nobody waits for that.
-const SYNC_EVERY: Duration = Duration::from_millis(100);
+/// The most that the engine's journals may take before it empties them into tables.
+const JOURNAL_BYTES: u64 = 128 << 20;
+
+/// How long closing waits for a merge of tables that is under way.
+const MERGE_TIME: Duration = Duration::from_secs(5);
 
 /// What a finished write survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,58 +41,29 @@ pub enum Sync {
     Disk,
 }
 
-/// Why a disk store cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DiskError {
-    /// Another process has it open.
-    #[error("`{}` is in use by another process", .0.display())]
-    InUse(PathBuf),
-    /// The engine cannot read it.
-    #[error("`{}` cannot be opened", path.display())]
-    Engine {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        cause: fjall::Error,
-    },
-    /// A file beside the data cannot be read or written.
-    #[error("`{}` cannot be used", path.display())]
-    Io {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        cause: std::io::Error,
-    },
-    /// Written by another version of this program.
-    #[error("`{}` has layout {found}; this version reads layout {}", path.display(), layout::FORMAT)]
-    Format {
-        /// Where.
-        path: PathBuf,
-        /// The layout that was found.
-        found: u64,
-    },
-    /// Something that was safely on the disk is gone.
-    #[error("`{}` has lost its last {missing} batches of writes: its journal is damaged", path.display())]
-    Lost {
-        /// Where.
-        path: PathBuf,
-        /// How many batches are missing.
-        missing: u64,
-    },
+/// How a disk store is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// What a finished write survives.
+    pub sync: Sync,
+    /// What is kept free on the filesystem, beyond what the engine needs for its own work. By default 256 MiB,
+    /// or 5 % of a small filesystem. With 0 nothing is, and a full disk poisons the store.
+    pub reserve_bytes: Option<u64>,
 }
 
 /// A store on disk. One process at a time may have it open.
 pub struct Disk {
     keyspaces: Arc<Keyspaces>,
     progress: Arc<Progress>,
+    room: Arc<Room>,
     sync: Sync,
     jobs: mpsc::Sender<Write>,
     close: Arc<Notify>,
-    stop: Option<std_mpsc::Sender<()>>,
-    threads: Vec<JoinHandle<()>>,
+    /// Dropping them stops the keeper and the one that tidies.
+    stop: Vec<std_mpsc::Sender<()>>,
+    writer: Option<JoinHandle<()>>,
+    keeper: Option<JoinHandle<()>>,
+    tidy: Option<JoinHandle<()>>,
 }
 
 impl Disk {
@@ -90,47 +72,73 @@ impl Disk {
     /// # Errors
     /// When it is in use, damaged, of another version, or the folder cannot be used.
     pub fn open(folder: &Path, sync: Sync) -> Result<Self, DiskError> {
-        let path = || folder.to_owned();
-        let io = |cause| DiskError::Io { path: path(), cause };
-        let engine = |cause| match cause {
-            fjall::Error::Locked => DiskError::InUse(path()),
-            cause => DiskError::Engine { path: path(), cause },
-        };
-        std::fs::create_dir_all(folder).map_err(io)?;
-        let database = Database::builder(folder.join("data")).open().map_err(engine)?;
-        let keyspaces = Arc::new(Keyspaces::open(database).map_err(engine)?);
-        match keyspaces.number(layout::META_FORMAT).map_err(engine)? {
-            Some(layout::FORMAT) => {}
-            Some(found) => return Err(DiskError::Format { path: path(), found }),
-            None => {
-                let format = layout::FORMAT.to_be_bytes();
-                keyspaces.meta.insert(layout::META_FORMAT, format).map_err(engine)?;
-                keyspaces.database.persist(PersistMode::SyncAll).map_err(engine)?;
-            }
+        Self::open_with(folder, Options { sync, ..Options::default() })
+    }
+
+    /// Opens the store in a folder, or makes a new one there.
+    ///
+    /// # Errors
+    /// When it is in use, damaged, of another version, or the folder cannot be used.
+    pub fn open_with(folder: &Path, options: Options) -> Result<Self, DiskError> {
+        let io = DiskError::io(folder);
+        let engine = |cause| DiskError::engine(folder, cause);
+        std::fs::create_dir_all(folder).map_err(&io)?;
+        let mark = Mark::open(folder).map_err(&io)?;
+        if mark.is_damaged() {
+            let file = mark.path().display();
+            tracing::warn!(%file, "the high-water mark is damaged: what was lost cannot be noticed by it");
         }
-        let mark = Mark::open(folder).map_err(io)?;
+        guard::look(folder, &mark)?;
+        let keyspaces = Arc::new(open_data(folder, &folder.join("data")).map_err(guard::find_files)?);
+        sync_folder(folder).map_err(&io)?;
         let batch = keyspaces.number(layout::META_BATCH).map_err(engine)?.unwrap_or(0);
         if batch < mark.batch() {
-            return Err(DiskError::Lost { path: path(), missing: mark.batch() - batch });
+            return Err(DiskError::Lost { path: folder.to_owned(), missing: mark.batch() - batch });
         }
-        let progress = Arc::new(Progress::default());
-        let persist = match sync {
+        let progress = Arc::new(Progress::new());
+        let room = Arc::new(Room::new(folder, options.reserve_bytes).map_err(&io)?);
+        room.survey(&keyspaces);
+        let persist = match options.sync {
             Sync::Os => PersistMode::Buffer,
             Sync::Disk => PersistMode::SyncData,
         };
-        let writer = Writer::new(Arc::clone(&keyspaces), Arc::clone(&progress), persist).map_err(engine)?;
+        let writer = Writer::new(Arc::clone(&keyspaces), Arc::clone(&progress), Arc::clone(&room), persist)
+            .map_err(engine)?;
         let (jobs, queue) = mpsc::channel(QUEUE);
         let close = Arc::new(Notify::new());
-        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(io)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(&io)?;
         let written = writer.run(queue, Arc::clone(&close));
-        let (stop, stopped) = std_mpsc::channel();
-        let (for_sync, its_progress) = (Arc::clone(&keyspaces), Arc::clone(&progress));
-        let threads = vec![
-            thread("tenure-store", move || runtime.block_on(written)).map_err(io)?,
-            thread("tenure-sync", move || keep_synced(&for_sync, &its_progress, mark, &stopped))
-                .map_err(io)?,
-        ];
-        Ok(Self { keyspaces, progress, sync, jobs, close, stop: Some(stop), threads })
+        let shared = || (Arc::clone(&keyspaces), Arc::clone(&progress), Arc::clone(&room));
+        let keeper = {
+            let (keyspaces, progress, room) = shared();
+            Keeper { keyspaces, progress, room, mark }
+        };
+        let tidy = {
+            let (keyspaces, progress, room) = shared();
+            Tidy { keyspaces, progress, room }
+        };
+        let (stop_keeper, keeper_stopped) = std_mpsc::channel();
+        let (stop_tidy, tidy_stopped) = std_mpsc::channel();
+        Ok(Self {
+            keyspaces,
+            progress,
+            room,
+            sync: options.sync,
+            jobs,
+            close,
+            stop: vec![stop_keeper, stop_tidy],
+            writer: Some(thread("tenure-store", move || runtime.block_on(written)).map_err(&io)?),
+            keeper: Some(thread("tenure-sync", move || keeper.run(&keeper_stopped)).map_err(&io)?),
+            tidy: Some(thread("tenure-tidy", move || tidy.run(&tidy_stopped)).map_err(&io)?),
+        })
+    }
+
+    /// How the store is doing. Costs next to nothing.
+    pub fn health(&self) -> Health {
+        if self.progress.is_poisoned() {
+            return Health::Poisoned;
+        }
+        self.room.full().unwrap_or(Health::Ok)
     }
 
     pub(super) fn jobs(&self) -> mpsc::Sender<Write> {
@@ -141,13 +149,42 @@ impl Disk {
         &self.keyspaces
     }
 
+    pub(super) fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
+
+    pub(super) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
     pub(super) fn sync(&self) -> Sync {
         self.sync
     }
+}
 
-    /// Whether a commit failed, so that nothing is written any more.
-    pub fn is_poisoned(&self) -> bool {
-        self.progress.poisoned.load(Ordering::Acquire)
+/// Opens the engine in a folder, or makes it.
+pub(super) fn open_data(folder: &Path, data: &Path) -> Result<Keyspaces, DiskError> {
+    let engine = |cause| DiskError::engine(folder, cause);
+    let builder = Database::builder(data).max_journaling_size(JOURNAL_BYTES);
+    let keyspaces = Keyspaces::open(builder.open().map_err(engine)?).map_err(engine)?;
+    match keyspaces.number(layout::META_FORMAT).map_err(engine)? {
+        Some(layout::FORMAT) => {}
+        Some(found) => return Err(DiskError::Format { path: folder.to_owned(), found }),
+        None => {
+            let format = layout::FORMAT.to_be_bytes();
+            keyspaces.meta.insert(layout::META_FORMAT, format).map_err(engine)?;
+            keyspaces.database.persist(PersistMode::SyncAll).map_err(engine)?;
+        }
+    }
+    Ok(keyspaces)
+}
+
+/// Sees to it that the names in a folder outlast a loss of power, and that of the folder itself.
+pub(super) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::File::open(folder)?.sync_all()?;
+    match std::path::absolute(folder)?.parent() {
+        Some(parent) => std::fs::File::open(parent)?.sync_all(),
+        None => Ok(()),
     }
 }
 
@@ -155,47 +192,32 @@ fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<Jo
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
-/// Syncs what was written since the last time and raises the mark, until told to stop.
-fn keep_synced(keyspaces: &Keyspaces, progress: &Progress, mut mark: Mark, stopped: &std_mpsc::Receiver<()>) {
-    loop {
-        let last = stopped.recv_timeout(SYNC_EVERY) != Err(std_mpsc::RecvTimeoutError::Timeout);
-        let batch = progress.batch.load(Ordering::Acquire);
-        if batch > mark.batch() && !progress.poisoned.load(Ordering::Acquire) {
-            match keyspaces.database.persist(PersistMode::SyncData) {
-                Ok(()) => {
-                    if let Err(error) = mark.raise(batch) {
-                        tracing::warn!(%error, "could not raise the store's high-water mark");
-                    }
-                }
-                Err(error) => {
-                    tracing::error!(%error, "a sync failed: the store takes no more writes");
-                    progress.poisoned.store(true, Ordering::Release);
-                }
-            }
-        }
-        if last {
-            return;
-        }
-    }
-}
-
 impl Drop for Disk {
     /// Waits for the writer: what was taken is written and synced.
     fn drop(&mut self) {
         self.close.notify_one();
-        let mut threads = std::mem::take(&mut self.threads).into_iter();
-        // The writer first, then the one that syncs, so that the mark covers everything.
-        if let Some(writer) = threads.next()
-            && writer.join().is_err()
-        {
-            tracing::error!("the store's writer panicked");
+        // The writer first, then the keeper, so that the mark covers everything. A writer that a failed engine
+        // holds is left behind: it would never come.
+        join(self.writer.take(), || self.progress.is_stuck());
+        self.stop.clear();
+        join(self.keeper.take(), || false);
+        // A merge cannot be called off, and may be cut short by the end of the process without harm.
+        let start = Instant::now();
+        join(self.tidy.take(), || start.elapsed() > MERGE_TIME);
+    }
+}
+
+/// Waits for a thread, unless it is given up.
+fn join(thread: Option<JoinHandle<()>>, is_given_up: impl Fn() -> bool) {
+    let Some(thread) = thread else { return };
+    while !thread.is_finished() {
+        if is_given_up() {
+            return tracing::warn!("a thread of the store is left behind");
         }
-        self.stop = None;
-        if let Some(sync) = threads.next()
-            && sync.join().is_err()
-        {
-            tracing::error!("the store's sync thread panicked");
-        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if thread.join().is_err() {
+        tracing::error!("a thread of the store panicked");
     }
 }
 

@@ -1,26 +1,21 @@
-//! The disk engine: the contract, and what must survive a close, a kill and a damaged file.
-
-#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
-#![expect(clippy::print_stdout, reason = "the process that is killed tells what was acknowledged")]
+//! The contract, and what must survive a close and a kill.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tempfile::TempDir;
-use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::id::{NodeId, Position, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{
-    Expected, Keep, NewEvent, Place, ReadLimit, RecordKey, Space, Store, StoreError,
-};
+use tenure_session::port::store::{Expected, Keep, RecordKey, Space, Store, StoreError};
 use tenure_store::disk::{Disk, DiskError, Sync};
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::store_contract;
 
-const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
+use super::tools::{ALL, bodies, event, key};
 
 /// Opens a store per call, each in a folder of its own.
 fn fresh(folder: &Path, sync: Sync) -> impl Fn() -> Arc<dyn Store> {
@@ -29,20 +24,6 @@ fn fresh(folder: &Path, sync: Sync) -> impl Fn() -> Arc<dyn Store> {
         let folder = folder.join(count.fetch_add(1, Ordering::Relaxed).to_string());
         Arc::new(Disk::open(&folder, sync).unwrap())
     }
-}
-
-fn event(stream: u32, body: &str) -> NewEvent {
-    let body = Bytes::copy_from_slice(body.as_bytes());
-    NewEvent { stream: StreamId::new(stream), body, place: Place::Middle, at: Time(1_000) }
-}
-
-fn key(number: u8) -> SessionKey {
-    SessionKey::from_bytes([number; 16])
-}
-
-async fn bodies(store: &Disk, session: SessionKey, stream: u32) -> Vec<String> {
-    let stretch = store.read(session, StreamId::new(stream), Position::START, ALL).await.unwrap();
-    stretch.events.iter().map(|event| String::from_utf8_lossy(&event.body).into_owned()).collect()
 }
 
 #[tokio::test]
@@ -83,7 +64,7 @@ async fn everything_is_there_after_a_close_and_numbers_go_on() {
     let store = Disk::open(folder.path(), Sync::Os).unwrap();
     let kept = store.get(record).await.unwrap().unwrap();
     assert_eq!((kept.version, kept.deadline, &kept.value[..]), (version, Some(Time(77)), &b"value"[..]));
-    assert_eq!(store.expired(Time(77), 9).await.unwrap(), [(record, version)]);
+    assert_eq!(store.expired(Space::Session, Time(77), 9).await.unwrap(), [(record, version)]);
     assert_eq!(store.list(Space::Session, None, 9).await.unwrap().len(), 1);
     assert_eq!(store.owner(session).await.unwrap(), Some((node, epoch)));
     assert_eq!(bodies(&store, session, 0).await, ["c", "d"]);
@@ -113,44 +94,6 @@ async fn a_store_that_is_closed_says_so() {
     let late = store.delete(RecordKey::session(key(1)), tenure_session::port::store::Version(1));
     drop(store);
     assert!(matches!(late.await, Err(StoreError::Unavailable(_))));
-}
-
-/// The newest and largest journal file of the engine.
-fn journal(folder: &Path) -> PathBuf {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.join("data")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "jnl") {
-                found.push(path);
-            }
-        }
-    }
-    found.sort_by_key(|path| std::fs::metadata(path).unwrap().len());
-    found.pop().expect("a journal")
-}
-
-#[tokio::test]
-async fn a_damaged_journal_is_noticed() {
-    let folder = TempDir::new().unwrap();
-    {
-        let store = Disk::open(folder.path(), Sync::Disk).unwrap();
-        let epoch = store.claim(key(1), NodeId::random(), None).await.unwrap();
-        for n in 0..200 {
-            store.append(key(1), epoch, vec![event(0, &format!("{n:0>500}"))]).await.unwrap();
-        }
-    }
-    let journal = journal(folder.path());
-    let mut bytes = std::fs::read(&journal).unwrap();
-    // In the middle of what was written, not in the space that is only reserved.
-    let written = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-    bytes[written / 2] ^= 0x20;
-    std::fs::write(&journal, bytes).unwrap();
-    let error = Disk::open(folder.path(), Sync::Disk).unwrap_err();
-    assert!(matches!(error, DiskError::Lost { missing: 1.., .. } | DiskError::Engine { .. }), "{error}");
 }
 
 const CHILD: &str = "TENURE_TEST_STORE_CHILD";
@@ -185,7 +128,7 @@ async fn nothing_acknowledged_is_lost_by_a_kill() {
     let folder = TempDir::new().unwrap();
     for round in 1..=5usize {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "nothing_acknowledged_is_lost_by_a_kill", "--nocapture"])
+            .args(["--exact", "keep::nothing_acknowledged_is_lost_by_a_kill", "--nocapture"])
             .env(CHILD, folder.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

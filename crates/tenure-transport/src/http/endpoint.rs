@@ -132,10 +132,9 @@ pub(super) fn session_id(parts: &http::request::Parts) -> Result<SessionId, Erro
     match headers::session(&parts.headers) {
         headers::Named::Session(id) => Ok(id),
         headers::Named::Unknown => Err(Error::new(Reason::SessionNotFound, "Session not found or expired")),
-        headers::Named::None => Err(Error::new(
-            Reason::SessionRequired,
-            "Missing Mcp-Session-Id header: start with initialize",
-        )),
+        headers::Named::None => {
+            Err(Error::new(Reason::SessionRequired, "Missing Mcp-Session-Id header: start with initialize"))
+        }
     }
 }
 

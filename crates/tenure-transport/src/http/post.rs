@@ -76,7 +76,12 @@ impl Endpoint {
                 }
                 let session = self.session_for(parts, header).await?;
                 session.touch();
+                let initialized = notification.method == Method::Initialized;
                 session.notification(notification)?;
+                if initialized {
+                    // Said once and never again, so it has to outlive a crash before it is accepted.
+                    session.saved().await;
+                }
                 Ok(empty(StatusCode::ACCEPTED))
             }
             Message::Response(response) => {

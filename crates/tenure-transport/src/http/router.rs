@@ -30,26 +30,38 @@ impl Router {
     {
         match request.uri().path() {
             "/mcp" => self.mcp.handle(request, remote).await,
-            "/healthz" => Self::plain(request.method(), StatusCode::OK, "ok\n"),
-            "/readyz" if self.mcp.sessions().is_ready() => {
-                Self::plain(request.method(), StatusCode::OK, "ready\n")
+            "/healthz" | "/readyz" if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+                let mut response = Self::text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
+                response.headers_mut().insert(http::header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+                response
             }
-            "/readyz" => Self::plain(request.method(), StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            "/healthz" => self.health(),
+            "/readyz" => self.readiness(),
             _ => Self::text(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp\n"),
         }
     }
 
-    fn plain(method: &Method, status: StatusCode, text: &'static str) -> Response<Body> {
-        if method != Method::GET && method != Method::HEAD {
-            let mut response = Self::text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
-            response.headers_mut().insert(http::header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return response;
+    /// The process lives. What troubles it is said, but a restart would not always help.
+    fn health(&self) -> Response<Body> {
+        match self.mcp.sessions().store_trouble() {
+            None => Self::text(StatusCode::OK, "ok\n"),
+            Some(trouble) => Self::text(StatusCode::OK, format!("degraded: {trouble}\n")),
         }
-        Self::text(status, text)
     }
 
-    fn text(status: StatusCode, text: &'static str) -> Response<Body> {
-        let mut response = Response::new(Body::full(Bytes::from_static(text.as_bytes())));
+    /// Whether new work should be sent here.
+    fn readiness(&self) -> Response<Body> {
+        if !self.mcp.sessions().is_ready() {
+            return Self::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+        }
+        match self.mcp.sessions().store_trouble() {
+            None => Self::text(StatusCode::OK, "ready\n"),
+            Some(trouble) => Self::text(StatusCode::SERVICE_UNAVAILABLE, format!("store: {trouble}\n")),
+        }
+    }
+
+    fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+        let mut response = Response::new(Body::full(text.into()));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         response

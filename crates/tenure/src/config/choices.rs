@@ -4,7 +4,7 @@ use tenure_session::limits::{OnGap, UnknownEventId};
 use tenure_session::phase::Gate;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
-use super::effective::LogFormat;
+use super::effective::{Durability, LogFormat};
 use super::forms::{Form, Raw, Refusal, quoted};
 use super::lookup::similar;
 use super::profile::Profile;
@@ -79,6 +79,10 @@ impl Choice for LogFormat {
 impl Choice for UnknownEventId {
     const ALL: &'static [(&'static str, Self)] =
         &[("fresh", Self::Fresh), ("error", Self::Error), ("replay_all", Self::ReplayAll)];
+}
+
+impl Choice for Durability {
+    const ALL: &'static [(&'static str, Self)] = &[("os", Self::Os), ("disk", Self::Disk)];
 }
 
 impl Choice for OnGap {

@@ -22,6 +22,10 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The URL of the store.
     pub store: String,
+    /// What a finished write of a store on disk survives.
+    pub durability: Durability,
+    /// The file with the key that encrypts the store.
+    pub store_key_file: Option<PathBuf>,
     /// The profile that was chosen, if any; its values are already in place.
     pub profile: Option<Profile>,
     /// What is logged and how it looks.
@@ -49,6 +53,16 @@ pub struct Log {
     pub level: String,
 }
 
+/// What an event survives once a client has seen it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// The end of the process; a loss of power takes at most the last 100 ms.
+    #[default]
+    Os,
+    /// The loss of power too.
+    Disk,
+}
+
 /// How a log line looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogFormat {
@@ -74,7 +88,9 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8484)),
-            store: "memory:".to_owned(),
+            store: "disk:".to_owned(),
+            durability: Durability::Os,
+            store_key_file: None,
             profile: None,
             log: Log::default(),
             tls: None,

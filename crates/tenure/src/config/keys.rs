@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use tenure_session::limits::{OnGap, UnknownEventId};
 
 use super::choices::{LogFilter, OneOf, Strict};
-use super::effective::{Config, LogFormat};
+use super::effective::{Config, Durability, LogFormat};
 use super::forms::{Form, Optional, Raw, Refusal};
 use super::measures::{Count, Size, Span, SpanOrInfinity, SpanOrZero};
 use super::places::{Address, File, Hosts, Origins, StoreUrl};
@@ -64,6 +64,8 @@ const FLAGS: &[(&str, &str)] = &[
     ("profile", "--profile"),
     ("listen", "--listen"),
     ("store", "--store"),
+    ("durability", "--durability"),
+    ("store_key_file", "--store-key-file"),
     ("log.format", "--log"),
     ("log.level", "--log-level"),
     ("tls.cert", "--tls-cert"),
@@ -106,8 +108,14 @@ keys! {
     "profile": Optional<OneOf<Profile>> => config.profile;
     /// The address and port to listen on. Port 0 takes a free one.
     "listen": Address => config.listen;
-    /// Where sessions are kept, as a URL. `memory:` forgets them when the process ends.
+    /// Where sessions are kept, as a URL. `disk:PATH` keeps them in a folder, `disk:` in one of the user's own;
+    /// `memory:` forgets them when the process ends.
     "store": StoreUrl => config.store;
+    /// What an event survives once a client has seen it: with `os` a kill of the process, and a loss of power
+    /// takes at most the last 100 ms; with `disk` a loss of power too, which costs a wait for the disk.
+    "durability": OneOf<Durability> => config.durability;
+    /// A file with the key that encrypts the store. Without one the store is not encrypted.
+    "store_key_file": Optional<File> => config.store_key_file;
 
     /// How a log line looks: `pretty` for people, `json` for machines, `auto` for pretty on a terminal
     /// and JSON otherwise.
@@ -148,6 +156,9 @@ keys! {
     "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;
     /// A session expires at this age, used or not. May be `infinity`.
     "session.max_lifetime": SpanOrInfinity => config.limits.max_lifetime;
+    /// A session that nobody uses for this long lets go of its server and its memory. The next request wakes
+    /// it. May be `infinity`.
+    "session.dormant_after": SpanOrInfinity => config.limits.dormant_after;
     /// How long the end of a session is remembered, so that an error can say how it ended.
     "session.tombstone_ttl": SpanOrZero => config.limits.tombstone_ttl;
     /// How many ends are remembered.

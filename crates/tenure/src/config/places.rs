@@ -53,7 +53,7 @@ pub(super) struct StoreUrl;
 impl Form for StoreUrl {
     type Of = String;
     fn expected() -> String {
-        "the URL of a store such as \"memory:\"".to_owned()
+        "the URL of a store such as \"disk:/var/lib/tenure\" or \"memory:\"".to_owned()
     }
     fn read(raw: &Raw) -> Result<String, Refusal> {
         let text = raw.text().ok_or_else(Refusal::default)?;

@@ -139,6 +139,7 @@ pub(super) fn example() -> String {
 fn example_of(key: &Key) -> &'static str {
     match key.path {
         "profile" => "\"single_node\"",
+        "store_key_file" => "\"/etc/tenure/store.key\"",
         "tls.cert" => "\"/etc/tenure/cert.pem\"",
         "tls.key" => "\"/etc/tenure/key.pem\"",
         other => panic!("`{other}` has no default: give it an example"),

@@ -52,7 +52,9 @@ fn no_sources_show_the_defaults() {
 
         # profile is not set
         listen = "127.0.0.1:8484"                # default
-        store = "memory:"                        # default
+        store = "disk:"                          # default
+        durability = "os"                        # default
+        # store_key_file is not set
 
         [log]
         format = "auto"                          # default
@@ -77,6 +79,7 @@ fn no_sources_show_the_defaults() {
         [session]
         idle_ttl = "30m"                         # default
         max_lifetime = "1d"                      # default
+        dormant_after = "10m"                    # default
         tombstone_ttl = "1h"                     # default
         max_tombstones = 100000                  # default
         max_sessions = 200000                    # default
@@ -139,6 +142,7 @@ fn the_later_layer_wins_and_show_says_which() {
 
         profile = "cluster"                      # file /etc/tenure.toml:1
         listen = "127.0.0.1:0"                   # flag --listen
+        # store_key_file is not set
 
         [log]
 
@@ -246,7 +250,7 @@ fn every_kind_of_value_is_read_from_the_environment() {
     assert_eq!((config.rules.max_body_bytes, config.bounds.max_connections), (1024, 10));
     assert_eq!(config.limits.json_wait, Duration::from_secs(1));
     assert_eq!(config.limits.gate, Gate::Lenient);
-    assert_eq!((config.log.format, config.store.as_str()), (LogFormat::Pretty, "memory:"));
+    assert_eq!((config.log.format, config.store.as_str()), (LogFormat::Pretty, "disk:"));
 }
 
 #[test]
@@ -293,7 +297,8 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
     let shown = Config::show(&file(&set)).unwrap();
     assert!(!shown.contains("# default") && !shown.contains("is not set"), "{shown}");
     let mut without_examples = values(&shown);
-    without_examples
-        .retain(|line| !["profile = ", "cert = ", "key = "].iter().any(|key| line.starts_with(key)));
+    without_examples.retain(|line| {
+        !["profile = ", "cert = ", "key = ", "store_key_file = "].iter().any(|key| line.starts_with(key))
+    });
     assert_eq!(without_examples, values(&defaults));
 }

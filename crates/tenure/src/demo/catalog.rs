@@ -28,8 +28,30 @@ pub(super) fn tools() -> Value {
         tool(
             "long_task",
             "Works for some seconds and reports progress each second.",
-            &object(&json!({ "seconds": { "type": "integer", "minimum": 1, "maximum": 3600 } }), &["seconds"]),
+            &object(
+                &json!({
+                    "seconds": { "type": "integer", "minimum": 1, "maximum": 3600 },
+                    "interval_ms": {
+                        "type": "integer", "minimum": 1, "maximum": 10000, "default": 1000,
+                        "description": "How long each of these seconds lasts",
+                    },
+                }),
+                &["seconds"],
+            ),
             true,
+        ),
+        tool(
+            "count_slowly",
+            "Counts aloud: a log message per number. Counts anew each time, so it is not safe to repeat.",
+            &object(
+                &json!({
+                    "to": { "type": "integer", "minimum": 1, "maximum": 1000 },
+                    "interval_ms": { "type": "integer", "minimum": 1, "maximum": 10000 },
+                    "tag": { "type": "string", "description": "Stands in every message, to tell counts apart" },
+                }),
+                &["to", "interval_ms", "tag"],
+            ),
+            false,
         ),
         tool("ask_name", "Asks you for your name through an elicitation, and greets you.", &none(), true),
     ] })

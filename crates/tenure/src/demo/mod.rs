@@ -1,5 +1,5 @@
-//! The demo server: an echo, a counter, a notebook, a hash store, a long task, resources that change, a
-//! prompt and completion. What it keeps belongs to the session and is gone with it.
+//! The demo server: an echo, a counter, a notebook, a hash store, a long task, a slow count, resources that
+//! change, a prompt and completion. What it keeps belongs to the session and is gone with it.
 
 mod catalog;
 mod resources;

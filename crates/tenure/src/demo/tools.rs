@@ -52,8 +52,22 @@ struct Named {
 }
 
 #[derive(Deserialize)]
-struct Seconds {
+struct Work {
     seconds: u32,
+    /// How long a second lasts.
+    #[serde(default = "one_second")]
+    interval_ms: u32,
+}
+
+fn one_second() -> u32 {
+    1000
+}
+
+#[derive(Deserialize)]
+struct Count {
+    to: u32,
+    interval_ms: u32,
+    tag: String,
 }
 
 impl Desk {
@@ -86,8 +100,12 @@ impl Desk {
                 Ok(structured(&json!({ "names": self.kept().hashes.keys().collect::<Vec<_>>() })))
             }
             "hashcheck_delete" => arguments::<Name>(&call).map(|arguments| self.delete(&arguments.name)),
-            "long_task" => match arguments::<Seconds>(&call) {
-                Ok(arguments) => work(context, arguments.seconds).await,
+            "long_task" => match arguments(&call) {
+                Ok(arguments) => work(context, &arguments).await,
+                Err(error) => Err(error),
+            },
+            "count_slowly" => match arguments(&call) {
+                Ok(arguments) => count_slowly(context, &arguments).await,
                 Err(error) => Err(error),
             },
             "ask_name" => return ask_name(context).await,
@@ -154,23 +172,57 @@ impl Desk {
     }
 }
 
-async fn work(context: &CallContext, seconds: u32) -> Result<Value, String> {
+async fn work(context: &CallContext, work: &Work) -> Result<Value, String> {
+    let Work { seconds, interval_ms } = *work;
     if !(1..=3600).contains(&seconds) {
         return Err("seconds must be between 1 and 3600".to_owned());
     }
+    check_interval(interval_ms)?;
+    let worked = |steps: u32| f64::from(steps) * f64::from(interval_ms) / 1000.0;
     for second in 0..seconds {
         let done = context.progress(f64::from(second), Some(f64::from(seconds)), Some("working")).await;
-        if done.is_err() || context.is_cancelled() {
-            return Err(format!("stopped after {second} s"));
-        }
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(1)) => {}
-            () = context.cancelled() => return Err(format!("stopped after {second} s")),
+        if done.is_err() || !pause(context, interval_ms).await {
+            return Err(format!("stopped after {} s", worked(second)));
         }
     }
     // The request may be over by now; then nobody hears of the last step either.
     drop(context.progress(f64::from(seconds), Some(f64::from(seconds)), Some("done")).await);
-    Ok(text(&format!("worked for {seconds} s")))
+    Ok(text(&format!("worked for {} s", worked(seconds))))
+}
+
+async fn count_slowly(context: &CallContext, count: &Count) -> Result<Value, String> {
+    let Count { to, interval_ms, tag } = count;
+    if !(1..=1000).contains(to) {
+        return Err("to must be between 1 and 1000".to_owned());
+    }
+    check_interval(*interval_ms)?;
+    for n in 1..=*to {
+        let message = RawJson::of(&json!({ "level": "info", "data": { "tag": tag, "n": n } }));
+        let told = context.notify(&Method::LogMessage, Some(&message)).await;
+        let told = told.and(context.progress(f64::from(n), Some(f64::from(*to)), None).await);
+        if told.is_err() || !pause(context, *interval_ms).await {
+            return Err(format!("stopped at {n}"));
+        }
+    }
+    Ok(text(&format!("{tag}: counted to {to}")))
+}
+
+fn check_interval(interval_ms: u32) -> Result<(), String> {
+    match interval_ms {
+        1..=10_000 => Ok(()),
+        _ => Err("interval_ms must be between 1 and 10000".to_owned()),
+    }
+}
+
+/// Waits; `false` if the request is withdrawn meanwhile.
+async fn pause(context: &CallContext, interval_ms: u32) -> bool {
+    if context.is_cancelled() {
+        return false;
+    }
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_millis(interval_ms.into())) => true,
+        () = context.cancelled() => false,
+    }
 }
 
 async fn ask_name(context: &CallContext) -> Result<Value, RpcError> {

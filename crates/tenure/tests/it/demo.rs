@@ -74,6 +74,33 @@ async fn a_long_task_reports_every_second() {
     assert_eq!(all[4]["result"]["content"][0]["text"], "worked for 3 s");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_seconds_of_a_long_task_can_be_short() {
+    let session = runtime::session(&start(), "2025-11-25").await;
+    let worked = tool(&session, "long_task", &json!({ "seconds": 3, "interval_ms": 500 })).await;
+    assert_eq!(worked["content"][0]["text"], "worked for 1.5 s");
+    let refused = tool(&session, "long_task", &json!({ "seconds": 3, "interval_ms": 0 })).await;
+    assert_eq!(refused["content"][0]["text"], "interval_ms must be between 1 and 10000");
+}
+
+#[tokio::test(start_paused = true)]
+async fn counting_slowly_says_every_number_with_its_tag() {
+    let session = runtime::session(&start(), "2025-11-25").await;
+    let arguments = json!({ "to": 2, "interval_ms": 1000, "tag": "t" });
+    let params = json!({ "name": "count_slowly", "arguments": arguments, "_meta": { "progressToken": 9 } });
+    let request = runtime::request(1, "tools/call", &params);
+    let answer = session.request(request, Caller::anonymous("test")).await.expect("admitted");
+    let all = runtime::events(&mut runtime::reader_of(answer)).await;
+    let said: Vec<_> = all.iter().map(|message| message["params"].clone()).collect();
+    assert_eq!(said[0], json!({ "level": "info", "data": { "tag": "t", "n": 1 } }));
+    assert_eq!(said[1], json!({ "progressToken": 9, "progress": 1.0, "total": 2.0 }));
+    assert_eq!(said[2]["data"], json!({ "tag": "t", "n": 2 }));
+    assert_eq!((all.len(), &said[3]["progress"]), (5, &json!(2.0)));
+    assert_eq!(all[4]["result"]["content"][0]["text"], "t: counted to 2");
+    let refused = tool(&session, "count_slowly", &json!({ "to": 1001, "interval_ms": 1, "tag": "t" })).await;
+    assert_eq!(refused["isError"], true);
+}
+
 #[tokio::test]
 async fn wrong_arguments_are_told_to_the_model_and_unknown_names_to_the_protocol() {
     let session = runtime::session(&start(), "2025-11-25").await;
@@ -122,7 +149,7 @@ async fn resources_change_and_subscribers_hear_of_it() {
 async fn lists_prompts_and_completions() {
     let session = runtime::session(&start(), "2025-11-25").await;
     let tools = ask(&session, "tools/list", &json!({})).await;
-    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(13));
+    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(14));
     let prompt = json!({ "name": "summarize_notebook", "arguments": { "style": "formal" } });
     let prompt = ask(&session, "prompts/get", &prompt).await;
     let text = prompt["result"]["messages"][0]["content"]["text"].as_str().unwrap_or_default();

@@ -19,6 +19,7 @@ mod isolation;
 mod limits;
 mod mount;
 mod rmcp_client;
+mod rmcp_durable;
 mod shutdown;
 mod statuses;
 mod streams;

@@ -8,7 +8,7 @@ use serde_json::json;
 use tenure_session::Limits;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::runtime::{Parts, Sessions};
-use tenure_store::open::open;
+use tenure_store::open::{Options, open};
 use tenure_transport::http::{Endpoint, Rules};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
@@ -18,7 +18,7 @@ use crate::support::session::Session;
 
 #[tokio::test]
 async fn the_endpoint_can_be_mounted_in_an_axum_router() {
-    let store = open("memory:", 1 << 20).unwrap();
+    let store = open("memory:", Options::default()).await.unwrap().store;
     let backend = Arc::new(tenure::demo::backend());
     let sessions =
         Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits: Limits::default() });

@@ -110,10 +110,10 @@ fn renamed_names_lead_to_the_new_ones() {
     fails(
         &file("[session_backend_opts]\nfile_path = \"data/sessions.dets\"\n"),
         &expect![[r#"
-        error: tenure.toml:2: `session_backend_opts.file_path` is called `store` here
+            error: tenure.toml:2: `session_backend_opts.file_path` is called `store` here
 
-        hint: `store` takes the URL of a store such as "memory:"
-    "#]],
+            hint: `store` takes the URL of a store such as "disk:/var/lib/tenure" or "memory:"
+        "#]],
     );
     fails(
         &file("cleanup_interval_ms = 60000\n"),
@@ -142,10 +142,10 @@ fn renamed_names_lead_to_the_new_ones() {
     fails(
         &env(&[("TENURE_SESSION_BACKEND", "ets")]),
         &expect![[r#"
-        error: `TENURE_SESSION_BACKEND` is called `TENURE_STORE` here
+            error: `TENURE_SESSION_BACKEND` is called `TENURE_STORE` here
 
-        hint: `TENURE_STORE` takes the URL of a store such as "memory:"
-    "#]],
+            hint: `TENURE_STORE` takes the URL of a store such as "disk:/var/lib/tenure" or "memory:"
+        "#]],
     );
 }
 

@@ -193,10 +193,10 @@ fn names_and_places_that_cannot_be_read() {
     fails(
         &file("store = \"ets\"\n"),
         &expect![[r#"
-        error: tenure.toml:1: `store` is "ets", expected the URL of a store such as "memory:"
+            error: tenure.toml:1: `store` is "ets", expected the URL of a store such as "disk:/var/lib/tenure" or "memory:"
 
-        hint: a store is named by its engine and a colon
-    "#]],
+            hint: a store is named by its engine and a colon
+        "#]],
     );
     fails(
         &file("tls.cert = \"\"\n"),

@@ -52,6 +52,8 @@ impl Server {
     /// Starts `tenure serve` on a free port with these arguments, and reads its address.
     pub(super) async fn start(arguments: &[&str]) -> Self {
         let mut command = tenure(&["serve", "--listen", "127.0.0.1:0"]);
+        // Not in the folder of whoever runs the tests, unless the arguments say where.
+        command.env("TENURE_STORE", "memory:");
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();

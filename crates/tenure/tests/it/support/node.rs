@@ -14,7 +14,7 @@ use super::session::Session;
 
 /// The configuration with these settings, on a free port.
 pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
-    let own = [("listen", "127.0.0.1:0")];
+    let own = [("listen", "127.0.0.1:0"), ("store", "memory:")];
     let flags = own.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let sources = Sources { flags: flags.collect(), ..Sources::default() };
     Config::load(&sources).expect("a configuration that can be used").0

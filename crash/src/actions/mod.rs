@@ -1,0 +1,218 @@
+//! A client: opens sessions, does something random in them, over and over, until it is told to stop.
+//!
+//! `calls` follows one request to its end, `news` the standalone stream, `replays` reads streams again,
+//! `ends` deletes sessions, `contact` knows what to do when the server does not answer.
+
+mod calls;
+mod contact;
+mod ends;
+mod news;
+mod replays;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use futures_util::future::join_all;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use self::calls::call_tool;
+pub(crate) use self::calls::{Outcome, call};
+pub(crate) use self::contact::open;
+use crate::check::{Fault, Kind, Script};
+use crate::session::{Session, tool};
+use crate::world::{DEADLINE, World};
+
+/// Sessions of one client at the same time.
+const MAX_SESSIONS: usize = 4;
+
+/// A session is given up well before the server may forget its oldest events.
+const MAX_EVENTS: u64 = 4000;
+
+/// How many deleted sessions are asked at once in the end.
+const AT_ONCE: usize = 32;
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    number: usize,
+    world: Arc<World>,
+    rng: Rng,
+    sessions: Vec<Held>,
+    opened: u32,
+}
+
+#[derive(Debug)]
+struct Held {
+    session: Arc<Session>,
+    listener: Option<JoinHandle<()>>,
+}
+
+/// What a call does.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Echo,
+    Count,
+    Work,
+    Ask,
+}
+
+impl Client {
+    pub(crate) fn new(number: usize, world: Arc<World>, rng: Rng) -> Client {
+        Client { number, world, rng, sessions: Vec::new(), opened: 0 }
+    }
+
+    /// Acts until told to stop, finishes what is open, and returns with what it holds.
+    pub(crate) async fn run(mut self) -> Client {
+        while !self.world.stop.is_cancelled() {
+            self.act().await;
+            self.sessions.retain(|held| !held.session.is_over());
+            tokio::time::sleep(Duration::from_millis(self.rng.u64(0..40))).await;
+        }
+        self
+    }
+
+    async fn act(&mut self) {
+        if self.sessions.is_empty() || (self.sessions.len() < MAX_SESSIONS && self.rng.u8(0..12) == 0) {
+            self.open().await;
+            return;
+        }
+        let chosen = self.rng.usize(..self.sessions.len());
+        let session = Arc::clone(&self.sessions[chosen].session);
+        if session.events() > MAX_EVENTS {
+            self.delete(chosen).await;
+            return;
+        }
+        match self.rng.u32(0..100) {
+            0..24 => self.calls(&session, &[Act::Echo]).await,
+            24..38 => self.calls(&session, &[Act::Count]).await,
+            38..50 => self.calls(&session, &[Act::Work]).await,
+            50..60 => self.calls(&session, &[Act::Ask]).await,
+            60..75 => {
+                let kinds = [Act::Echo, Act::Count, Act::Count, Act::Work, Act::Ask];
+                let acts: Vec<Act> =
+                    (0..self.rng.usize(2..6)).map(|_| kinds[self.rng.usize(..kinds.len())]).collect();
+                self.calls(&session, &acts).await;
+            }
+            75..84 => news::write_notes(&self.world, &session, &mut self.rng).await,
+            84..89 => {
+                let finished = session.finished();
+                if !finished.is_empty() {
+                    let chosen = &finished[self.rng.usize(..finished.len())];
+                    replays::replay(&self.world, &session, chosen, &mut self.rng).await;
+                }
+            }
+            89..91 => {
+                let other = Arc::clone(&self.sessions[self.rng.usize(..self.sessions.len())].session);
+                if !Arc::ptr_eq(&other, &session) {
+                    replays::trespass(&self.world, &session, &other).await;
+                }
+            }
+            91..95 => ends::disturb(&self.world, &mut self.rng).await,
+            95 => self.delete(chosen).await,
+            96 => self.delete_under_way(chosen).await,
+            _ => tokio::time::sleep(Duration::from_millis(self.rng.u64(0..500))).await,
+        }
+    }
+
+    async fn open(&mut self) {
+        self.opened += 1;
+        let Some(session) = open(&self.world, self.number, self.opened, &mut self.rng).await else { return };
+        let session = Arc::new(session);
+        let listener = self.rng.bool().then(|| {
+            let listener = news::listen(Arc::clone(&self.world), Arc::clone(&session), self.rng.fork());
+            self.world.tasks.spawn(listener)
+        });
+        self.sessions.push(Held { session, listener });
+    }
+
+    /// Calls tools, all at the same time.
+    async fn calls(&mut self, session: &Session, acts: &[Act]) {
+        let calls: Vec<_> = acts.iter().map(|act| self.call(session, *act)).collect();
+        join_all(calls).await;
+    }
+
+    /// A call with a tag of its own. Everything random about it is drawn now.
+    fn call<'a>(&mut self, session: &'a Session, act: Act) -> impl Future<Output = Outcome> + use<'a> {
+        let rng = &mut self.rng;
+        let tag = format!("{}:{:x}", session.label, rng.u64(..));
+        let (params, script) = match act {
+            Act::Echo => (tool("public_echo", &json!({ "text": tag })), Script::Echo { text: tag }),
+            Act::Count => {
+                let (to, interval) = (rng.u64(1..40), rng.u64(2..50));
+                let arguments = json!({ "to": to, "interval_ms": interval, "tag": tag });
+                let mut params = tool("count_slowly", &arguments);
+                params["_meta"] = json!({ "progressToken": tag });
+                (params, Script::count(&tag, to))
+            }
+            Act::Work => {
+                let (steps, interval) = (rng.u64(1..20), rng.u64(5..100));
+                let mut params = tool("long_task", &json!({ "seconds": steps, "interval_ms": interval }));
+                params["_meta"] = json!({ "progressToken": tag });
+                let text = format!("worked for {} s", (steps * interval) as f64 / 1000.0);
+                (params, Script::work(&tag, steps, &text))
+            }
+            Act::Ask => (tool("ask_name", &json!({})), Script::ask(&tag)),
+        };
+        let (world, rng) = (Arc::clone(&self.world), rng.fork());
+        async move { call_tool(&world, session, &params, script, rng).await }
+    }
+
+    async fn delete(&mut self, chosen: usize) {
+        let held = self.sessions.swap_remove(chosen);
+        ends::delete(&self.world, &held.session, &mut self.rng).await;
+        self.must_leave(held).await;
+    }
+
+    /// Deletes a session while a call of it runs.
+    async fn delete_under_way(&mut self, chosen: usize) {
+        let held = self.sessions.swap_remove(chosen);
+        let call = self.call(&held.session, Act::Count);
+        let (wait, mut rng) = (Duration::from_millis(self.rng.u64(0..300)), self.rng.fork());
+        let delete = async {
+            tokio::time::sleep(wait).await;
+            ends::delete(&self.world, &held.session, &mut rng).await;
+        };
+        futures_util::future::join(call, delete).await;
+        self.must_leave(held).await;
+    }
+
+    /// The stream of a session that is deleted does not stay open.
+    async fn must_leave(&self, held: Held) {
+        let Some(listener) = held.listener else { return };
+        if timeout(DEADLINE, listener).await.is_err() {
+            let detail = "the standalone stream of a deleted session stays open";
+            self.world.violation(&held.session.label, Fault::new(Kind::Hangs, detail));
+        }
+    }
+
+    /// The last checks, on a server that nobody kills any more: every session is there, every update
+    /// arrives, every complete stream can be replayed.
+    pub(crate) async fn finish(mut self) {
+        for held in std::mem::take(&mut self.sessions) {
+            let session = &held.session;
+            ends::must_live(&self.world, session, &mut self.rng).await;
+            self.calls(session, &[Act::Echo, Act::Count, Act::Work, Act::Ask]).await;
+            news::write_notes(&self.world, session, &mut self.rng).await;
+            if held.listener.is_some() {
+                news::await_news(&self.world, session).await;
+            }
+            for finished in session.finished() {
+                replays::replay(&self.world, session, &finished, &mut self.rng).await;
+            }
+        }
+    }
+}
+
+/// Every session that was ever deleted is still dead.
+pub(crate) async fn all_dead(world: &World, rng: &mut Rng) {
+    let dead = world.dead.lock().clone();
+    for some in dead.chunks(AT_ONCE) {
+        let checks = some.iter().map(|dead| {
+            let mut rng = rng.fork();
+            async move { ends::must_be_dead(world, dead, &mut rng).await }
+        });
+        join_all(checks.collect::<Vec<_>>()).await;
+    }
+}

@@ -1,0 +1,222 @@
+//! One stream as its client sees it, over all the connections it is read on.
+//!
+//! Holds every event received, so that a replay can be compared with it.
+
+use serde_json::Value;
+
+use super::{Circumstances, Ending, EventId, Fault, Heard, Kind, Script};
+use crate::sse::Event;
+
+/// How many of the last events are told with a fault.
+const TRAIL: usize = 6;
+
+/// What a client has received of one stream.
+#[derive(Debug)]
+pub(crate) struct StreamCheck {
+    /// The id of the request, as JSON; the standalone stream has none.
+    request: Option<Value>,
+    script: Script,
+    /// The last id that was received, with or without a message.
+    last: Option<(EventId, String)>,
+    /// The first id, from which everything can be replayed.
+    first: Option<String>,
+    /// Every message with its id, in the order received.
+    events: Vec<(EventId, String)>,
+    ending: Option<Ending>,
+}
+
+impl StreamCheck {
+    /// The stream of a request.
+    pub(crate) fn of_request(request: Value, script: Script) -> StreamCheck {
+        StreamCheck { request: Some(request), ..StreamCheck::standalone(script) }
+    }
+
+    /// The stream that GET opens.
+    pub(crate) fn standalone(script: Script) -> StreamCheck {
+        StreamCheck { request: None, script, last: None, first: None, events: Vec::new(), ending: None }
+    }
+
+    /// The id to resume after.
+    pub(crate) fn last_id(&self) -> Option<&str> {
+        self.last.as_ref().map(|(_, text)| text.as_str())
+    }
+
+    /// The first id that was received.
+    pub(crate) fn first_id(&self) -> Option<&str> {
+        self.first.as_deref()
+    }
+
+    /// Where the stream is, once that is known.
+    pub(crate) fn place(&self) -> Option<EventId> {
+        self.last.as_ref().map(|(id, _)| *id)
+    }
+
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    /// How many messages were received.
+    pub(crate) fn count(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Takes the next event.
+    pub(crate) fn hear(&mut self, event: &Event, now: Circumstances) -> Result<Heard, Fault> {
+        let heard = self.take(event, now);
+        heard.map_err(|fault| Fault::new(fault.kind, format!("{}; {}", fault.detail, self.trail())))
+    }
+
+    /// Takes an answer that did not come on a stream but as JSON.
+    pub(crate) fn hear_json(&mut self, message: &Value, now: Circumstances) -> Result<Ending, Fault> {
+        if message.get("id") != self.request.as_ref() {
+            return Err(Fault::new(
+                Kind::WrongAnswer,
+                format!("{:?} is answered with {message}", self.request),
+            ));
+        }
+        self.script.answer(message, now)
+    }
+
+    fn take(&mut self, event: &Event, now: Circumstances) -> Result<Heard, Fault> {
+        let Some(text) = &event.id else {
+            return match event.data.as_deref() {
+                None | Some("") => Ok(Heard::Retry),
+                Some(data) => Err(Fault::new(Kind::Unlogged, data)),
+            };
+        };
+        let Some(id) = EventId::parse(text) else {
+            return Err(Fault::new(Kind::Unexpected, format!("an event id that cannot be read: {text}")));
+        };
+        if let Some((last, last_text)) = &self.last
+            && (last.stream, last.tag) != (id.stream, id.tag)
+        {
+            return Err(Fault::new(Kind::WrongStream, format!("after {last_text} comes {text}")));
+        }
+        match event.data.as_deref().filter(|data| !data.is_empty()) {
+            None => self.prime(id, text),
+            Some(data) => self.message(id, text, data, now),
+        }
+    }
+
+    /// An id alone. After the first one it may only say again where the client is: one further ahead
+    /// would make it miss events when it resumes, one further back would make it see some twice.
+    fn prime(&mut self, id: EventId, text: &str) -> Result<Heard, Fault> {
+        match &self.last {
+            Some((last, _)) if id.position > last.position => {
+                Err(Fault::new(Kind::Lost, format!("the priming id {text} is ahead of what was received")))
+            }
+            Some((last, _)) if id.position < last.position => {
+                Err(Fault::new(Kind::WrongOrder, format!("the priming id {text} goes back")))
+            }
+            Some(_) => Ok(Heard::Prime),
+            None => {
+                self.received(id, text);
+                Ok(Heard::Prime)
+            }
+        }
+    }
+
+    fn message(&mut self, id: EventId, text: &str, data: &str, now: Circumstances) -> Result<Heard, Fault> {
+        let message: Value = serde_json::from_str(data)
+            .map_err(|error| Fault::new(Kind::Unexpected, format!("{text} is no JSON ({error}): {data}")))?;
+        let answers = message.get("method").is_none();
+        if self.ending.is_some() {
+            let kind = if answers { Kind::DoubleAnswer } else { Kind::AfterAnswer };
+            return Err(Fault::new(kind, format!("{text} {data}")));
+        }
+        if self.last.as_ref().is_some_and(|(last, _)| id.position <= last.position) {
+            let known = self.events.iter().find(|(known, _)| *known == id);
+            let (kind, before) = match known {
+                Some((_, body)) if body == data => (Kind::Repeated, "the same"),
+                Some((_, body)) => (Kind::IdReused, body.as_str()),
+                None => (Kind::WrongOrder, "nothing"),
+            };
+            return Err(Fault::new(kind, format!("{text} {data}, and before under this id: {before}")));
+        }
+        let heard = if answers {
+            if message.get("id") != self.request.as_ref() {
+                return Err(Fault::new(Kind::WrongStream, format!("{:?} hears {data}", self.request)));
+            }
+            let ending = self.script.answer(&message, now)?;
+            self.ending = Some(ending);
+            Heard::Answer(ending)
+        } else {
+            self.script.hear(&message, now)?
+        };
+        self.received(id, text);
+        self.events.push((id, data.to_owned()));
+        Ok(heard)
+    }
+
+    fn received(&mut self, id: EventId, text: &str) {
+        self.first.get_or_insert_with(|| text.to_owned());
+        self.last = Some((id, text.to_owned()));
+    }
+
+    /// The last events in short, for whoever has to find out what happened.
+    fn trail(&self) -> String {
+        let last = &self.events[self.events.len().saturating_sub(TRAIL)..];
+        let events: Vec<String> =
+            last.iter().map(|(id, body)| format!("{:x}-{:x} {body}", id.stream, id.position)).collect();
+        format!("{} events before, the last ones: [{}]", self.events.len(), events.join(", "))
+    }
+
+    /// Begins to compare a replay from the first id with what was received.
+    pub(crate) fn replay(&self) -> Replay<'_> {
+        // A first id with a message is not replayed: one resumes after it.
+        let skipped = self.events.first().is_some_and(|(id, _)| {
+            self.first.as_deref().and_then(EventId::parse).is_some_and(|first| first == *id)
+        });
+        Replay { stream: self, at: usize::from(skipped) }
+    }
+}
+
+/// A replay of a complete stream, compared event by event.
+#[derive(Debug)]
+pub(crate) struct Replay<'a> {
+    stream: &'a StreamCheck,
+    at: usize,
+}
+
+impl Replay<'_> {
+    /// Takes the next replayed event: the same id and the same bytes as when it was received.
+    pub(crate) fn hear(&mut self, event: &Event, now: Circumstances) -> Result<(), Fault> {
+        let (Some(text), Some(data)) = (&event.id, event.data.as_deref().filter(|data| !data.is_empty()))
+        else {
+            return Ok(());
+        };
+        let id = EventId::parse(text);
+        let known = self.stream.events.iter().position(|(known, _)| Some(*known) == id);
+        if let Some(known) = known
+            && self.stream.events[known].1 != data
+        {
+            let before = &self.stream.events[known].1;
+            return Err(Fault::new(Kind::IdReused, format!("{text} was {before} and is now {data}")));
+        }
+        let expected = self.stream.events.get(self.at).map(|(id, _)| *id);
+        if expected == id {
+            self.at += 1;
+            return Ok(());
+        }
+        // What was received may be gone, and the stream may have ended otherwise.
+        if now.torn {
+            return Ok(());
+        }
+        let kind = match known {
+            Some(known) if known < self.at => Kind::Repeated,
+            Some(_) => Kind::Lost,
+            None => Kind::WrongOrder,
+        };
+        Err(Fault::new(kind, format!("a replay brings {text} {data}, but {expected:?} is next")))
+    }
+
+    /// The replay is over.
+    pub(crate) fn finish(self, now: Circumstances) -> Result<(), Fault> {
+        let missing = self.stream.events.len() - self.at;
+        if missing == 0 || now.torn {
+            return Ok(());
+        }
+        let detail = format!("a replay ends {missing} events early; {}", self.stream.trail());
+        Err(Fault::new(Kind::Lost, detail))
+    }
+}

@@ -1,0 +1,226 @@
+//! The checker is fed histories, good ones and ones with each kind of fault: it has to be able to fail.
+
+use serde_json::{Value, json};
+
+use super::{Circumstances, Ending, EventId, Fault, Heard, Kind, Script, SessionCheck, StreamCheck};
+use crate::sse::Event;
+
+const CALM: Circumstances = Circumstances { crashed: false, torn: false };
+const CRASHED: Circumstances = Circumstances { crashed: true, torn: false };
+const TORN: Circumstances = Circumstances { crashed: true, torn: true };
+
+/// A history of one stream: each event as `id body`, where the body is in short (see [`body`]).
+fn run(script: Script, now: Circumstances, history: &[(&str, &str)]) -> Result<StreamCheck, Kind> {
+    let mut check = StreamCheck::of_request(json!(7), script);
+    for (id, short) in history {
+        check.hear(&event(id, short), now).map_err(|fault: Fault| fault.kind)?;
+    }
+    Ok(check)
+}
+
+fn event(id: &str, short: &str) -> Event {
+    let id = (!id.is_empty()).then(|| format!("{id}-abcd"));
+    Event { id, retry: None, data: Some(body(short)) }
+}
+
+fn body(short: &str) -> String {
+    let mut words = short.split(' ');
+    let mut word = || words.next().unwrap_or_default();
+    let notification =
+        |method: &str, params: Value| json!({ "jsonrpc": "2.0", "method": method, "params": params });
+    let message = match word() {
+        "" => return String::new(),
+        "n" => {
+            let (tag, n) = (word(), word().parse::<u64>().unwrap());
+            notification("notifications/message", json!({ "level": "info", "data": { "tag": tag, "n": n } }))
+        }
+        "p" => {
+            let (token, progress) = (word(), word().parse::<f64>().unwrap());
+            notification("notifications/progress", json!({ "progressToken": token, "progress": progress }))
+        }
+        "news" => notification("notifications/resources/updated", json!({ "uri": word() })),
+        "ask" => {
+            json!({ "jsonrpc": "2.0", "id": word().parse::<u64>().unwrap(), "method": "elicitation/create" })
+        }
+        "result" => {
+            let (id, text) = (word().parse::<u64>().unwrap(), short.splitn(3, ' ').nth(2).unwrap());
+            json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [{ "type": "text", "text": text }] } })
+        }
+        "interrupted" => {
+            let id = word().parse::<u64>().unwrap();
+            let error = json!({ "code": -31010, "message": "…", "data": { "reason": "interrupted" } });
+            json!({ "jsonrpc": "2.0", "id": id, "error": error })
+        }
+        other => panic!("no such message: {other}"),
+    };
+    message.to_string()
+}
+
+fn count(now: Circumstances, history: &[(&str, &str)]) -> Result<StreamCheck, Kind> {
+    run(Script::count("t", 2), now, history)
+}
+
+fn work(now: Circumstances, history: &[(&str, &str)]) -> Result<StreamCheck, Kind> {
+    run(Script::work("w", 2, "worked"), now, history)
+}
+
+const COUNTED: [(&str, &str); 6] = [
+    ("1-0", ""),
+    ("1-4", "n t 1"),
+    ("1-5", "p t 1"),
+    ("1-9", "n t 2"),
+    ("1-a", "p t 2"),
+    ("1-b", "result 7 t: counted to 2"),
+];
+
+#[test]
+fn a_good_count_passes_with_and_without_a_crash() {
+    assert_eq!(count(CALM, &COUNTED).unwrap().ending(), Some(Ending::Result));
+    let resumed = [("1-0", ""), ("1-4", "n t 1"), ("1-4", ""), ("1-5", "p t 1"), ("1-6", "interrupted 7")];
+    assert_eq!(count(CRASHED, &resumed).unwrap().ending(), Some(Ending::Interrupted));
+}
+
+#[test]
+fn a_lost_message_is_noticed() {
+    assert_eq!(count(CRASHED, &[COUNTED[0], COUNTED[1], COUNTED[2], COUNTED[4]]).unwrap_err(), Kind::Lost);
+    assert_eq!(count(CRASHED, &[COUNTED[3]]).unwrap_err(), Kind::Lost, "the first one");
+    assert_eq!(
+        count(CRASHED, &[COUNTED[1], COUNTED[2], COUNTED[5]]).unwrap_err(),
+        Kind::Lost,
+        "the last one"
+    );
+    assert_eq!(count(CRASHED, &[COUNTED[1], ("1-8", "")]).unwrap_err(), Kind::Lost, "primed ahead");
+    assert_eq!(work(CALM, &[("1-1", "p w 0"), ("1-2", "p w 2")]).unwrap_err(), Kind::Lost);
+    assert_eq!(work(CRASHED, &[("1-1", "p w 0"), ("1-2", "result 7 worked")]).unwrap_err(), Kind::Lost);
+}
+
+#[test]
+fn a_repeated_event_is_noticed() {
+    assert_eq!(count(CRASHED, &[COUNTED[1], COUNTED[1]]).unwrap_err(), Kind::Repeated, "under its id");
+    assert_eq!(
+        count(CRASHED, &[COUNTED[1], ("1-8", "n t 1")]).unwrap_err(),
+        Kind::Repeated,
+        "under a new id"
+    );
+    assert_eq!(work(CRASHED, &[("1-1", "p w 0"), ("1-2", "p w 0")]).unwrap_err(), Kind::Repeated);
+    assert!(work(TORN, &[("1-1", "p w 0"), ("1-2", "p w 0")]).is_ok(), "what was heard may be gone");
+}
+
+#[test]
+fn an_id_for_two_events_is_noticed() {
+    assert_eq!(count(TORN, &[COUNTED[1], ("1-4", "n t 2")]).unwrap_err(), Kind::IdReused);
+    assert_eq!(count(TORN, &[COUNTED[1], ("1-4", "interrupted 7")]).unwrap_err(), Kind::IdReused);
+}
+
+#[test]
+fn the_wrong_stream_is_noticed() {
+    assert_eq!(count(TORN, &[COUNTED[1], ("2-5", "n t 2")]).unwrap_err(), Kind::WrongStream, "by its id");
+    assert_eq!(count(TORN, &[COUNTED[1], ("1-5", "n x 2")]).unwrap_err(), Kind::WrongStream, "by its tag");
+    assert_eq!(count(TORN, &[COUNTED[1], ("1-5", "p x 1")]).unwrap_err(), Kind::WrongStream, "by its token");
+    assert_eq!(count(TORN, &[("1-5", "ask 1")]).unwrap_err(), Kind::WrongStream, "by its method");
+    assert_eq!(
+        count(TORN, &[("1-5", "result 8 t: counted to 2")]).unwrap_err(),
+        Kind::WrongStream,
+        "by its request"
+    );
+    let news = || Script::News { uri: "demo://mine".to_owned() };
+    assert!(run(news(), CALM, &[("0-5", "news demo://mine"), ("0-6", "news demo://mine")]).is_ok());
+    assert_eq!(run(news(), TORN, &[("0-5", "news demo://other")]).unwrap_err(), Kind::WrongStream);
+    let mut check = StreamCheck::of_request(json!(7), Script::count("t", 2));
+    check.hear(&event("1-4", "n t 1"), TORN).unwrap();
+    let foreign = Event { id: Some("1-5-ffff".to_owned()), retry: None, data: Some(body("n t 2")) };
+    assert_eq!(check.hear(&foreign, TORN).unwrap_err().kind, Kind::WrongStream, "by its session");
+}
+
+#[test]
+fn the_wrong_order_is_noticed() {
+    assert_eq!(count(TORN, &[("1-4", "n t 1"), ("1-3", "p t 1")]).unwrap_err(), Kind::WrongOrder);
+    assert_eq!(count(TORN, &[("1-4", "n t 1"), ("1-0", "")]).unwrap_err(), Kind::WrongOrder, "primed back");
+    let crossed = [("1-4", "n t 1"), ("1-5", "n t 2"), ("1-6", "p t 1")];
+    assert_eq!(count(TORN, &crossed).unwrap_err(), Kind::WrongOrder);
+}
+
+#[test]
+fn a_second_answer_and_whatever_follows_is_noticed() {
+    let with = |more: (&'static str, &'static str)| [COUNTED.as_slice(), &[more]].concat();
+    assert_eq!(count(CRASHED, &with(("1-c", "interrupted 7"))).unwrap_err(), Kind::DoubleAnswer);
+    assert_eq!(count(CRASHED, &with(COUNTED[5])).unwrap_err(), Kind::DoubleAnswer);
+    assert_eq!(count(CRASHED, &with(("1-c", "n t 3"))).unwrap_err(), Kind::AfterAnswer);
+}
+
+#[test]
+fn a_wrong_answer_is_noticed() {
+    assert_eq!(count(CALM, &[("1-4", "interrupted 7")]).unwrap_err(), Kind::WrongAnswer, "nothing crashed");
+    assert_eq!(work(TORN, &[("1-4", "interrupted 7")]).unwrap_err(), Kind::WrongAnswer, "safe to repeat");
+    let echo = || Script::Echo { text: "hello".to_owned() };
+    assert_eq!(run(echo(), CALM, &[("1-4", "result 7 hullo")]).unwrap_err(), Kind::WrongAnswer);
+    let mut check = StreamCheck::of_request(json!(7), echo());
+    let json: Value = serde_json::from_str(&body("result 8 hello")).unwrap();
+    assert_eq!(check.hear_json(&json, CALM).unwrap_err().kind, Kind::WrongAnswer, "of another request");
+    let json: Value = serde_json::from_str(&body("result 7 hello")).unwrap();
+    assert_eq!(check.hear_json(&json, CALM), Ok(Ending::Result));
+}
+
+#[test]
+fn work_that_is_done_again_may_leave_steps_out_and_goes_back_nowhere() {
+    assert!(
+        work(CALM, &[("1-1", "p w 0"), ("1-2", "p w 1"), ("1-3", "p w 2"), ("1-4", "result 7 worked")])
+            .is_ok()
+    );
+    assert!(work(CRASHED, &[("1-1", "p w 0"), ("1-3", "p w 2"), ("1-4", "result 7 worked")]).is_ok());
+}
+
+#[test]
+fn a_message_that_was_not_logged_is_noticed() {
+    assert_eq!(count(TORN, &[("", "n t 1")]).unwrap_err(), Kind::Unlogged);
+}
+
+#[test]
+fn questions_are_heard_and_answered_with_the_right_name() {
+    let ask = || Script::ask("Ada");
+    let mut check = StreamCheck::of_request(json!(7), ask());
+    assert_eq!(check.hear(&event("1-4", "ask 3"), CALM), Ok(Heard::Question(json!(3))));
+    assert!(
+        run(ask(), CRASHED, &[("1-4", "ask 3"), ("1-8", "ask 4"), ("1-9", "result 7 Hello, Ada!")]).is_ok()
+    );
+    assert_eq!(run(ask(), CALM, &[("1-4", "result 7 Hello, Eve!")]).unwrap_err(), Kind::WrongAnswer);
+}
+
+#[test]
+fn streams_and_questions_of_a_session_share_no_ids() {
+    let id = |text: &str| EventId::parse(text).unwrap();
+    let mut session = SessionCheck::default();
+    assert_eq!(session.claim(id("1-0-a"), "request 1"), Ok(()));
+    assert_eq!(session.claim(id("1-5-a"), "request 1"), Ok(()));
+    assert_eq!(session.claim(id("2-0-a"), "request 2"), Ok(()));
+    assert_eq!(session.claim(id("1-0-a"), "request 3").unwrap_err().kind, Kind::IdReused);
+    assert_eq!(session.claim(id("3-0-b"), "request 3").unwrap_err().kind, Kind::WrongStream);
+    assert_eq!(session.asked("1", 1), Ok(()));
+    assert_eq!(session.asked("1", 1).unwrap_err().kind, Kind::IdReused);
+}
+
+#[test]
+fn a_replay_must_be_what_was_received() {
+    let stream = count(CALM, &COUNTED).unwrap();
+    let replay = |now: Circumstances, history: &[(&str, &str)]| {
+        let mut replay = stream.replay();
+        history.iter().try_for_each(|(id, short)| replay.hear(&event(id, short), now))?;
+        replay.finish(now)
+    };
+    let kind = |outcome: Result<(), Fault>| outcome.unwrap_err().kind;
+    assert_eq!(replay(CALM, &COUNTED), Ok(()));
+    assert_eq!(kind(replay(CALM, &COUNTED[..3])), Kind::Lost, "its end");
+    assert_eq!(kind(replay(CALM, &[COUNTED[1], COUNTED[3]])), Kind::Lost, "its middle");
+    assert_eq!(kind(replay(CALM, &[COUNTED[1], COUNTED[1]])), Kind::Repeated);
+    assert_eq!(kind(replay(CALM, &[COUNTED[1], ("1-7", "n t 9")])), Kind::WrongOrder, "a new event");
+    assert_eq!(kind(replay(TORN, &[COUNTED[1], ("1-5", "interrupted 7")])), Kind::IdReused);
+    assert_eq!(replay(TORN, &[COUNTED[1], ("1-20", "interrupted 7")]), Ok(()), "the rest was torn off");
+}
+
+#[test]
+fn a_replay_of_a_stream_that_was_not_primed_begins_after_its_first_event() {
+    let stream = count(CALM, &COUNTED[1..]).unwrap();
+    let mut replay = stream.replay();
+    assert!(COUNTED[2..].iter().all(|(id, short)| replay.hear(&event(id, short), CALM).is_ok()));
+    assert_eq!(replay.finish(CALM), Ok(()));
+}

@@ -1,0 +1,168 @@
+//! Kills a real Tenure process over and over while many clients use it, and checks from the clients'
+//! side that no session is lost, no message lost, repeated or misdelivered, no request left hanging and
+//! no deleted session resurrected.
+//!
+//! Code map, in reading order: `cli` (flags), `check` (what must hold; pure), `world` (what all share),
+//! `killer` (the schedule) with `server` (the process) and `tear` (its journal), `actions` (the clients)
+//! over `session`, `http` and `sse`, then `report` and `progress`.
+
+mod actions;
+mod check;
+mod cli;
+mod http;
+mod killer;
+mod progress;
+mod report;
+mod server;
+mod session;
+mod sse;
+mod tear;
+mod world;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use fastrand::Rng;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use crate::actions::Client;
+use crate::check::{Fault, Kind};
+use crate::cli::Cli;
+use crate::http::Http;
+use crate::killer::{Killer, Limit};
+use crate::progress::Progress;
+use crate::server::{Launch, Store};
+use crate::world::{DEADLINE, World};
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            progress::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the harness. `false` if a promise was broken.
+fn run(cli: &Cli) -> Result<bool> {
+    if cli.memory && cli.kills != Some(0) {
+        bail!("the memory store outlives no kill\n\nhint: add `--kills 0`, or leave `--memory` out");
+    }
+    let seed = cli.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let mut rng = Rng::with_seed(seed);
+    let folder = tempfile::Builder::new().prefix("tenure-crash-").tempdir().context("make a work folder")?;
+    let launch = Launch {
+        binary: server::binary(cli.binary.as_deref())?,
+        // Not from the seed: two runs with the same seed may go on at the same time.
+        address: server::free_port(&mut Rng::new())?,
+        store: if cli.memory { Store::Memory } else { Store::Disk(folder.path().join("store")) },
+        durability: cli.durability,
+        log: folder.path().join("server.log"),
+        log_level: cli.log_level.clone(),
+    };
+    let world = Arc::new(World::new(Http::new(launch.address)?, seed, Progress::new()));
+    world.progress.note(&format!("seed {seed}, {} clients, server at {}", cli.clients, launch.address));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    let outcome = runtime.block_on(async {
+        // Whichever way this ends, the future that owns the server is dropped, and that kills it.
+        tokio::select! {
+            outcome = crash(cli, &world, &launch, &mut rng) => outcome,
+            () = report_progress(&world) => Ok(()),
+            signal = tokio::signal::ctrl_c() => signal.context("wait for a signal").and_then(|()| bail!("stopped")),
+        }
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    world.progress.finish();
+
+    let log = report::Log::read(&launch.log);
+    for panic in &log.panics {
+        world.violation("server", Fault::new(Kind::ServerFailed, panic.clone()));
+    }
+    let good = outcome.is_ok() && world.violations().is_empty();
+    let text = format!("{}{}", report::summary(&world), log.text());
+    std::io::stdout().lock().write_all(text.as_bytes()).context("print the summary")?;
+    if !good {
+        let text = format!(
+            "\nthe server's log ends with:\n{}\n\n{}seed {seed}\n",
+            launch.tail(),
+            report::violations(&world)
+        );
+        std::io::stderr().lock().write_all(text.as_bytes()).context("print the violations")?;
+    }
+    if cli.keep || !good {
+        world.progress.note(&format!("kept {}", folder.keep().display()));
+    }
+    outcome.map(|()| good)
+}
+
+/// The run itself: kills under load, then quiet, then the last checks.
+async fn crash(cli: &Cli, world: &Arc<World>, launch: &Launch, rng: &mut Rng) -> Result<()> {
+    let mut killer = Killer::new(world, launch, rng.fork(), cli.tear);
+    let mut server = killer.begin().await?;
+    let mut clients = JoinSet::new();
+    for number in 1..=cli.clients {
+        clients.spawn(Client::new(number, Arc::clone(world), rng.fork()).run());
+    }
+    let limit = Limit { kills: cli.kills, until: cli.time().map(|time| Instant::now() + time) };
+    server = killer.run(server, &limit).await?;
+
+    world.progress.note("no more kills; waiting for what is open");
+    world.stop.cancel();
+    let clients = finish(world, &mut clients).await;
+    if cli.kills != Some(0) {
+        // Once more while nothing is under way: what is complete has to survive too.
+        killer.stop_tearing();
+        server = killer.kill_and_restart(server).await?;
+    }
+    let mut checks = JoinSet::new();
+    for client in clients {
+        checks.spawn(client.finish());
+    }
+    finish(world, &mut checks).await;
+    actions::all_dead(world, rng).await;
+    world.end.cancel();
+    world.tasks.close();
+    if timeout(Duration::from_secs(10), world.tasks.wait()).await.is_err() {
+        bail!("a listener does not end");
+    }
+    server.kill().await
+}
+
+/// Waits for tasks, of which each has deadlines of its own.
+async fn finish<T: 'static>(world: &World, tasks: &mut JoinSet<T>) -> Vec<T> {
+    let mut done = Vec::new();
+    let patience = DEADLINE * 3;
+    while let Ok(Some(outcome)) = timeout(patience, tasks.join_next()).await {
+        match outcome {
+            Ok(task) => done.push(task),
+            Err(error) => {
+                let detail = format!("a client ended early: {error}");
+                world.violation("harness", Fault::new(Kind::Unexpected, detail));
+            }
+        }
+    }
+    if !tasks.is_empty() {
+        let detail = format!("{} clients are stuck", tasks.len());
+        world.violation("harness", Fault::new(Kind::Hangs, detail));
+    }
+    done
+}
+
+/// Says how things stand, again and again.
+async fn report_progress(world: &World) {
+    loop {
+        tokio::time::sleep(world.progress.every()).await;
+        world.progress.state(report::line(world));
+    }
+}

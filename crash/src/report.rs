@@ -1,0 +1,134 @@
+//! The summary of a run, for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::world::World;
+
+/// How many distinct errors of the server's log are shown.
+const MAX_LOGGED: usize = 10;
+
+/// The state of things in one line.
+pub(crate) fn line(world: &World) -> String {
+    let tally = &world.tally;
+    format!(
+        "{} kills, {} sessions, {} calls, {} streams, {} resumes, {} events, {} interrupted, {} rerun, {} violations",
+        world.kills(),
+        get(&tally.sessions),
+        get(&tally.calls),
+        get(&tally.streamed),
+        get(&tally.resumes),
+        get(&tally.events),
+        get(&tally.interrupted),
+        get(&tally.rerun),
+        world.violations().len(),
+    )
+}
+
+/// The table at the end.
+pub(crate) fn summary(world: &World) -> String {
+    let tally = &world.tally;
+    let number = |counter: &AtomicU64| get(counter).to_string();
+    let rows = [
+        ("seed", world.seed.to_string()),
+        ("time", format!("{:.1} s", world.started().elapsed().as_secs_f32())),
+        ("kills", world.kills().to_string()),
+        ("restarts", number(&tally.restarts)),
+        ("journals torn", number(&tally.torn)),
+        ("stores repaired", number(&tally.repaired)),
+        ("sessions", number(&tally.sessions)),
+        ("  deleted", number(&tally.deleted)),
+        ("  deleted ones asked", number(&tally.dead_checked)),
+        ("calls answered as JSON", number(&tally.calls)),
+        ("streamed requests", number(&tally.streamed)),
+        ("  interrupted", number(&tally.interrupted)),
+        ("  rerun or finished across a kill", number(&tally.rerun)),
+        ("unanswered, no id to resume after", number(&tally.unanswered)),
+        ("vanished with a torn journal", number(&tally.vanished)),
+        ("hang-ups by clients", number(&tally.hang_ups)),
+        ("resumes", number(&tally.resumes)),
+        ("events checked", number(&tally.events)),
+        ("  questions", number(&tally.questions)),
+        ("  on standalone streams", number(&tally.news)),
+        ("events replayed and compared", number(&tally.replayed)),
+        ("restart to ready, median and longest", spread(&tally.readies)),
+        ("restart to first answer, same", spread(&tally.first_answers)),
+        ("violations", world.violations().len().to_string()),
+    ];
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+    rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+}
+
+/// The median and the longest of some times.
+fn spread(times: &Mutex<Vec<u64>>) -> String {
+    let mut times = times.lock().clone();
+    times.sort_unstable();
+    match (times.get(times.len() / 2), times.last()) {
+        (Some(median), Some(longest)) => format!("{median} ms, {longest} ms"),
+        _ => "–".to_owned(),
+    }
+}
+
+/// Every broken promise: first how many of each kind, then the details.
+pub(crate) fn violations(world: &World) -> String {
+    const MAX_SHOWN: usize = 100;
+    let violations = world.violations();
+    let mut kinds = BTreeMap::new();
+    for violation in &violations {
+        *kinds.entry(violation.kind).or_insert(0) += 1;
+    }
+    let mut text = String::new();
+    for (kind, number) in kinds {
+        writeln!(text, "{number} × {kind}").expect("a string takes any text");
+    }
+    for violation in violations.iter().take(MAX_SHOWN) {
+        writeln!(text, "- {violation}").expect("a string takes any text");
+    }
+    if violations.len() > MAX_SHOWN {
+        writeln!(text, "and {} more", violations.len() - MAX_SHOWN).expect("a string takes any text");
+    }
+    text
+}
+
+/// What is wrong in the server's log.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) panics: Vec<String>,
+    errors: BTreeMap<String, u64>,
+}
+
+impl Log {
+    pub(crate) fn read(path: &Path) -> Log {
+        let mut log = Log::default();
+        for line in std::fs::read_to_string(path).unwrap_or_default().lines() {
+            if line.contains("panicked") {
+                log.panics.push(line.to_owned());
+            }
+            let entry: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+            let level = entry["level"].as_str().unwrap_or_default();
+            if matches!(level, "ERROR" | "WARN") {
+                let message = entry["fields"]["message"].as_str().or(entry["message"].as_str());
+                *log.errors.entry(format!("{level} {}", message.unwrap_or(line))).or_default() += 1;
+            }
+        }
+        log
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let errors: String = self
+            .errors
+            .iter()
+            .take(MAX_LOGGED)
+            .map(|(line, number)| format!("  {number} × {line}\n"))
+            .collect();
+        if errors.is_empty() { errors } else { format!("\nin the server's log:\n{errors}") }
+    }
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}

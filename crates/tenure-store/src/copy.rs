@@ -1,0 +1,204 @@
+//! Copies everything that clients rely on from one store to another, whatever engines and keys they have.
+//!
+//! Records come with their deadlines, events with their positions, so the ids that clients hold stay good. What a
+//! store knows of itself ([`Space::Store`]) and who owns which session stay behind: on the target every session
+//! waits to be claimed for the first time. Nobody else should write to either store meanwhile. At most a page of
+//! records and the events of one session are in memory at a time. That a record of rmcp's may name a log is all
+//! that is known here of what records say.
+
+use tenure_session::id::{Position, SessionKey};
+use tenure_session::port::store::{
+    Expected, Place, ReadLimit, RecordKey, SavedLog, SavedStream, Space, Store, StoreError, Surveyed,
+};
+
+/// Records that are listed at once.
+const PAGE: usize = 64;
+
+/// Events that are read at once.
+const STRETCH: ReadLimit = ReadLimit { events: 512, bytes: 4 << 20 };
+
+/// What was copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Records, of all spaces.
+    pub records: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Events on them.
+    pub events: u64,
+    /// Bytes of records and events.
+    pub bytes: u64,
+}
+
+/// How far a copy has come; told after every record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Which space is being copied.
+    pub space: Space,
+    /// What was copied until now.
+    pub totals: Totals,
+}
+
+/// Why a copy did not come to its end.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// There is something in the target.
+    #[error("the target already has records; copy into a new store")]
+    NotEmpty,
+    /// The source did not answer.
+    #[error("could not read {what}")]
+    Read {
+        /// What was to be read.
+        what: String,
+        /// Why not.
+        #[source]
+        cause: StoreError,
+    },
+    /// The target did not take it.
+    #[error("could not write {what}")]
+    Write {
+        /// What was to be written.
+        what: String,
+        /// Why not.
+        #[source]
+        cause: StoreError,
+    },
+}
+
+/// Copies a store into one that has no records yet.
+///
+/// # Errors
+/// When the target has records, or either store fails. The target then has some of the sessions, each with all of
+/// its events; it cannot be copied into again.
+///
+/// # Cancel safety
+/// Dropped early it leaves the target as an error does.
+pub async fn copy(
+    from: &dyn Store,
+    to: &dyn Store,
+    mut progress: impl FnMut(Progress),
+) -> Result<Totals, CopyError> {
+    let spaces = || Space::ALL.into_iter().filter(|space| *space != Space::Store);
+    for space in spaces() {
+        let there = to.list(space, None, 1).await.map_err(|cause| read("the target", cause))?;
+        if !there.is_empty() {
+            return Err(CopyError::NotEmpty);
+        }
+    }
+    let mut totals = Totals::default();
+    for space in spaces() {
+        let mut after = None;
+        loop {
+            let page =
+                from.list(space, after, PAGE).await.map_err(|cause| read("the list of records", cause))?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(*last);
+            for (key, record) in page {
+                match space {
+                    Space::Rmcp => copy_rmcp_log(from, to, &record.value, &mut totals).await?,
+                    _ => copy_events(from, to, key, &mut totals).await?,
+                }
+                totals.records += 1;
+                totals.bytes += record.value.len() as u64;
+                // Last, so that whoever finds the session finds its events too.
+                to.put(RecordKey { space, key }, record.value, Expected::Absent, record.deadline)
+                    .await
+                    .map_err(|cause| write(format!("the record {}", key.label()), cause))?;
+                progress(Progress { space, totals });
+            }
+        }
+    }
+    Ok(totals)
+}
+
+/// Copies the log that a stream of rmcp's has. That it has an owner is how rmcp's side knows that a log is there,
+/// so this is copied too.
+async fn copy_rmcp_log(
+    from: &dyn Store,
+    to: &dyn Store,
+    record: &[u8],
+    totals: &mut Totals,
+) -> Result<(), CopyError> {
+    // As `rmcp/layout.rs` writes it: what the record is about, and the name of the log if it is about a stream.
+    let [2 | 3, log @ ..] = record else { return Ok(()) };
+    let Ok(log) = log.try_into().map(SessionKey::from_bytes) else { return Ok(()) };
+    copy_events(from, to, log, totals).await?;
+    let what = || format!("the owner of {}", log.label());
+    let Some((node, _)) = from.owner(log).await.map_err(|cause| read(what(), cause))? else { return Ok(()) };
+    // It may be owned already if this log came with an earlier copy that was cut off.
+    let owner = to.owner(log).await.map_err(|cause| read(what(), cause))?;
+    let expected = owner.map(|(_, epoch)| epoch);
+    to.claim(log, node, expected).await.map_err(|cause| write(what(), cause)).map(drop)
+}
+
+async fn copy_events(
+    from: &dyn Store,
+    to: &dyn Store,
+    key: SessionKey,
+    totals: &mut Totals,
+) -> Result<(), CopyError> {
+    let what = || format!("the events of {}", key.label());
+    let log = save_log(from, key).await.map_err(|cause| read(what(), cause))?;
+    // Most records are tombstones and have none; there is nothing to put back then.
+    if log == SavedLog::default() {
+        return Ok(());
+    }
+    totals.streams += log.streams.len() as u64;
+    for event in log.streams.iter().flat_map(|stream| &stream.events) {
+        totals.events += 1;
+        totals.bytes += event.body.len() as u64;
+    }
+    to.restore(key, log).await.map_err(|cause| write(what(), cause))
+}
+
+fn read(what: impl Into<String>, cause: StoreError) -> CopyError {
+    CopyError::Read { what: what.into(), cause }
+}
+
+fn write(what: String, cause: StoreError) -> CopyError {
+    CopyError::Write { what, cause }
+}
+
+/// Everything that is kept of a session's streams, as [`Store::restore`] takes it.
+///
+/// While the session goes on, streams that begin meanwhile are left out, and what is trimmed meanwhile may be.
+///
+/// # Errors
+/// When the store fails.
+pub async fn save_log(store: &dyn Store, session: SessionKey) -> Result<SavedLog, StoreError> {
+    let survey = store.survey(session).await?;
+    let mut log =
+        SavedLog { streams: Vec::with_capacity(survey.streams.len()), next_stream: survey.next_stream };
+    for known in survey.streams {
+        log.streams.extend(save_stream(store, session, known).await?);
+    }
+    Ok(log)
+}
+
+/// `None` if the stream was complete and has been trimmed away since it was surveyed: put back without its end
+/// it would be open.
+async fn save_stream(
+    store: &dyn Store,
+    session: SessionKey,
+    known: Surveyed,
+) -> Result<Option<SavedStream>, StoreError> {
+    let Surveyed { stream, ended, note, .. } = known;
+    let mut saved = SavedStream { stream, note, trimmed: Position::START, events: Vec::new() };
+    loop {
+        let after = saved.events.last().map_or(Position::START, |event| event.position);
+        let stretch = store.read(session, stream, after, STRETCH).await?;
+        saved.trimmed = saved.trimmed.max(stretch.trimmed);
+        if stretch.events.is_empty() {
+            break;
+        }
+        saved.events.extend(stretch.events);
+    }
+    // A trim between two reads may have made a hole: what was read before it goes as well.
+    saved.events.retain(|event| event.position > saved.trimmed);
+    let last = saved.events.last();
+    if last.is_some_and(|event| event.place == Place::End) {
+        saved.note = None;
+    }
+    Ok((!ended || last.is_some()).then_some(saved))
+}

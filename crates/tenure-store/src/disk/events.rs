@@ -1,0 +1,154 @@
+//! How the writer deals with events: appending, trimming, dropping and restoring them.
+//!
+//! Appending asks for room first; what removes never does, because it makes room. Trimming goes by a list of
+//! what a session has, in the order it came, which is read once and then kept up to date.
+
+use std::sync::atomic::Ordering;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use tenure_session::id::{Position, SessionKey, StreamId};
+use tenure_session::port::store::{Epoch, Keep, Kept, NewEvent, Place, SavedLog, StoreError};
+
+use super::job::failed;
+use super::layout;
+use super::log::Log;
+use super::room::Growth;
+use super::writer::Writer;
+
+impl Writer {
+    pub(super) fn append(
+        &mut self,
+        session: SessionKey,
+        epoch: Epoch,
+        batch: Vec<NewEvent>,
+        cost: u64,
+    ) -> Result<Vec<Position>, StoreError> {
+        if !matches!(self.owner(session)?, Some((Some(_), current)) if current == epoch) {
+            return Err(StoreError::Fenced);
+        }
+        self.admit(cost, Growth::Grows)?;
+        self.bytes += cost;
+        let mut positions = Vec::with_capacity(batch.len());
+        for event in batch {
+            let position = Position(self.next());
+            positions.push(position);
+            match event.place {
+                Place::Note => {
+                    let key = layout::stream_prefix(&session, event.stream);
+                    self.batch.insert(&self.keyspaces.notes, key, event.body.as_ref());
+                    continue;
+                }
+                Place::End => {
+                    let key = layout::stream_prefix(&session, event.stream);
+                    self.batch.remove(&self.keyspaces.notes, key);
+                }
+                Place::Middle => {}
+            }
+            let key = layout::event_key(&session, event.stream, position);
+            let value = layout::event_value(event.at, event.place, &event.body);
+            self.batch.insert(&self.keyspaces.events, key, value);
+            if let Some(log) = self.logs.get_mut(&session) {
+                log.push(position, event.stream, event.at, event.body.len(), event.place);
+            }
+        }
+        Ok(positions)
+    }
+
+    pub(super) fn trim(&mut self, session: SessionKey, keep: Keep) -> Result<Kept, StoreError> {
+        if !self.logs.contains_key(&session) {
+            // Counting reads what is committed, so what is in the batch has to be committed first.
+            self.commit();
+            let log = Log::count(&self.keyspaces, &session).map_err(failed)?;
+            self.logs.insert(session, log);
+        }
+        let Some(log) = self.logs.get_mut(&session) else { return Ok(Kept::default()) };
+        let mut marks: HashMap<StreamId, Option<Position>, RandomState> = HashMap::default();
+        let mut gone = false;
+        while let Some(oldest) = log.order.front() {
+            let fits = log.order.len() <= keep.events && log.bytes <= keep.bytes && oldest.at > keep.since;
+            if fits {
+                break;
+            }
+            let Some(entry) = log.order.pop_front() else { break };
+            self.progress.removed.fetch_add(1, Ordering::AcqRel);
+            log.bytes -= entry.bytes;
+            log.trimmed = entry.position;
+            let key = layout::event_key(&session, entry.stream, entry.position);
+            self.batch.remove(&self.keyspaces.events, key);
+            // An open stream keeps a mark, so that its next reader learns of the gap. Of a complete one only
+            // its number is remembered, so that no later stream takes it.
+            if entry.place == Place::End {
+                log.next_stream = log.next_stream.max(entry.stream.number() + 1);
+                gone = true;
+            }
+            marks.insert(entry.stream, (entry.place == Place::Middle).then_some(entry.position));
+        }
+        if gone {
+            let next = u64::from(log.next_stream).to_be_bytes();
+            self.batch.insert(&self.keyspaces.events, layout::next_stream_key(&session), next);
+        }
+        for (stream, mark) in marks {
+            let key = layout::event_key(&session, stream, Position::START);
+            match mark {
+                Some(position) => self.batch.insert(&self.keyspaces.events, key, position.0.to_be_bytes()),
+                None => self.batch.remove(&self.keyspaces.events, key),
+            }
+        }
+        Ok(log.kept())
+    }
+
+    pub(super) fn drop_session(&mut self, session: SessionKey) -> Result<(), StoreError> {
+        self.drop_events(session)?;
+        self.batch.remove(&self.keyspaces.owners, session.as_bytes().as_slice());
+        self.owners.insert(session, None);
+        Ok(())
+    }
+
+    fn drop_events(&mut self, session: SessionKey) -> Result<(), StoreError> {
+        // There is no delete of a range: every key is removed by itself, so all must be visible.
+        self.commit();
+        self.logs.remove(&session);
+        for keyspace in [&self.keyspaces.events, &self.keyspaces.notes] {
+            for entry in keyspace.prefix(session.as_bytes()) {
+                let key = entry.key().map_err(failed)?;
+                self.batch.remove(keyspace, key);
+                self.progress.removed.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn restore(
+        &mut self,
+        session: SessionKey,
+        log: SavedLog,
+        cost: u64,
+    ) -> Result<(), StoreError> {
+        self.admit(cost, Growth::Grows)?;
+        self.drop_events(session)?;
+        self.bytes += cost;
+        let events = &self.keyspaces.events;
+        for saved in log.streams {
+            let stream = saved.stream;
+            if let Some(note) = saved.note {
+                let key = layout::stream_prefix(&session, stream);
+                self.batch.insert(&self.keyspaces.notes, key, note.as_ref());
+            }
+            if saved.trimmed > Position::START {
+                let key = layout::event_key(&session, stream, Position::START);
+                self.batch.insert(events, key, saved.trimmed.0.to_be_bytes());
+            }
+            for event in saved.events {
+                let key = layout::event_key(&session, stream, event.position);
+                let value = layout::event_value(event.at, event.place, &event.body);
+                self.batch.insert(events, key, value);
+                self.sequence = self.sequence.max(event.position.0);
+            }
+            self.sequence = self.sequence.max(saved.trimmed.0);
+        }
+        let next = u64::from(log.next_stream).to_be_bytes();
+        self.batch.insert(events, layout::next_stream_key(&session), next);
+        Ok(())
+    }
+}

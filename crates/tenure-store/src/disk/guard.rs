@@ -1,0 +1,133 @@
+//! Looks at a store before the engine does.
+//!
+//! The engine mends by removing: it cuts a journal at the first batch that does not fit, however many good ones
+//! follow, and deletes a keyspace whose manifest is gone. What it would destroy could still be saved, so a
+//! store that is damaged is not shown to it. The end of a journal that was never promised to anybody is another
+//! thing: after a loss of power it may be in any state. It is cut here, because the engine cuts only some of
+//! what can be there, refuses some, and takes some lengths at their word.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::error::DiskError;
+use super::mark::Mark;
+use super::raw::journal::{self, Part};
+use super::raw::{self, batch_number, numbered};
+
+/// Where a repair puts what it saved until it is complete.
+pub(super) const REPAIRING: &str = "data.repairing";
+
+/// Where a backup is put together until it is complete.
+pub(super) const COPYING: &str = "data.copying";
+
+/// Another process that is about to end gets this many chances, 100 ms apart.
+const TRIES: usize = 3;
+
+/// Says whether the engine may open the store in a folder.
+pub(super) fn look(folder: &Path, mark: &Mark) -> Result<(), DiskError> {
+    let io = DiskError::io(folder);
+    let data = folder.join("data");
+    if !data.exists() {
+        let halves = [REPAIRING, COPYING].map(|name| folder.join(name));
+        return match (halves.into_iter().find(|half| half.exists()), mark.batch()) {
+            (Some(half), _) => Err(damaged(folder, vec![half])),
+            (None, 0) => Ok(()),
+            (None, missing) => Err(DiskError::Lost { path: folder.to_owned(), missing }),
+        };
+    }
+    let _lock = lock(folder)?;
+    let wrong = raw::missing(&data).map_err(&io)?;
+    if !wrong.is_empty() {
+        return Err(damaged(folder, wrong));
+    }
+    journals(folder, &data, mark)
+}
+
+/// Holds a store against other processes as the engine does.
+pub(super) fn lock(folder: &Path) -> Result<Option<File>, DiskError> {
+    let io = DiskError::io(folder);
+    let file = match OpenOptions::new().read(true).write(true).open(folder.join("data").join("lock")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error)),
+    };
+    for tries in 1.. {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::Error(error)) => return Err(io(error)),
+            Err(TryLockError::WouldBlock) if tries < TRIES => std::thread::sleep(Duration::from_millis(100)),
+            Err(TryLockError::WouldBlock) => return Err(DiskError::InUse(folder.to_owned())),
+        }
+    }
+    Ok(Some(file))
+}
+
+fn damaged(folder: &Path, files: Vec<PathBuf>) -> DiskError {
+    DiskError::Damaged { path: folder.to_owned(), files: inside(folder, files), cause: None }
+}
+
+/// How files are called from the store's folder on.
+fn inside(folder: &Path, files: Vec<PathBuf>) -> Vec<PathBuf> {
+    files.into_iter().map(|file| file.strip_prefix(folder).map(Path::to_owned).unwrap_or(file)).collect()
+}
+
+/// Adds to an error of the engine which files it is about.
+pub(super) fn find_files(error: DiskError) -> DiskError {
+    match error {
+        DiskError::Damaged { path, files, cause } if files.is_empty() => {
+            // A store that cannot even be looked at is damaged all the same.
+            let files = raw::refused(&path.join("data")).unwrap_or_default();
+            DiskError::Damaged { files: inside(&path, files), path, cause }
+        }
+        error => error,
+    }
+}
+
+/// Looks for damage in what was promised to be there.
+fn journals(folder: &Path, data: &Path, mark: &Mark) -> Result<(), DiskError> {
+    let io = DiskError::io(folder);
+    let (meta, mut last) = raw::counted(data).map_err(&io)?;
+    let paths = numbered(data, ".jnl").map_err(&io)?;
+    for (n, (_, path)) in paths.iter().enumerate() {
+        let bytes = journal::read(path).map_err(&io)?;
+        // Where the first part is that does not fit.
+        let mut wrong = None;
+        for part in journal::parts(&bytes) {
+            match part {
+                Part::Bad { at, .. } => {
+                    wrong.get_or_insert(at);
+                }
+                Part::Good(batch) => {
+                    if batch.is_flawed {
+                        wrong.get_or_insert(batch.at);
+                    }
+                    let number = batch_number(&batch.items, meta);
+                    let was_promised =
+                        number.is_some_and(|number| number <= mark.batch()) || mark.batch() == 0;
+                    if wrong.is_some() && was_promised {
+                        return Err(damaged(folder, vec![path.clone()]));
+                    }
+                    if wrong.is_none() {
+                        last = number.or(last);
+                    }
+                }
+            }
+        }
+        let Some(at) = wrong else { continue };
+        // A journal that another one follows was complete and synced before that was made.
+        if n + 1 < paths.len() {
+            return Err(damaged(folder, vec![path.clone()]));
+        }
+        let last = last.unwrap_or(0);
+        if last < mark.batch() {
+            return Err(DiskError::Lost { path: folder.to_owned(), missing: mark.batch() - last });
+        }
+        let name = path.display();
+        tracing::info!(journal = %name, at, "the end of a journal was never synced and is not whole: it is cut");
+        let file = OpenOptions::new().write(true).open(path).map_err(&io)?;
+        file.set_len(at as u64).and_then(|()| file.sync_all()).map_err(&io)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! Reads the engine's journals batch by batch, and goes on behind one that is damaged.
+//!
+//! A batch is a head (how many items, which sequence number), items with key and value, a checksum over the
+//! items, and a trailer of four fixed bytes. The engine stops at the first batch that does not fit, cuts the
+//! file there and says nothing; behind it there may be any number of good ones. The head is under no checksum,
+//! so a batch whose items are right may still have a wrong head: that is mended from its neighbours.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use xxhash_rust::xxh3::Xxh3;
+
+const START: u8 = 1;
+const ITEM: u8 = 2;
+const END: u8 = 3;
+const CLEAR: u8 = 4;
+const TRAILER: &[u8] = b"FJL\x03";
+
+/// Something that was written or removed.
+pub(in crate::disk) struct Item<'a> {
+    pub(in crate::disk) keyspace: u64,
+    pub(in crate::disk) key: &'a [u8],
+    value: Option<Packed<'a>>,
+}
+
+struct Packed<'a> {
+    bytes: &'a [u8],
+    length: usize,
+    is_compressed: bool,
+}
+
+impl Item<'_> {
+    /// What was written; nothing if the key was removed. An error if it cannot be decompressed.
+    pub(in crate::disk) fn value(&self) -> Result<Option<Cow<'_, [u8]>>, lz4_flex::block::DecompressError> {
+        match &self.value {
+            None => Ok(None),
+            Some(packed) if packed.is_compressed => {
+                lz4_flex::block::decompress(packed.bytes, packed.length).map(|value| Some(Cow::Owned(value)))
+            }
+            Some(packed) => Ok(Some(Cow::Borrowed(packed.bytes))),
+        }
+    }
+}
+
+/// Writes that were made at once.
+pub(in crate::disk) struct Batch<'a> {
+    /// Where it begins.
+    pub(in crate::disk) at: usize,
+    pub(in crate::disk) seqno: u64,
+    pub(in crate::disk) items: Vec<Item<'a>>,
+    /// Its items are right, but its head or trailer is not.
+    pub(in crate::disk) is_flawed: bool,
+}
+
+/// A stretch of a journal.
+pub(in crate::disk) enum Part<'a> {
+    Good(Batch<'a>),
+    /// Bytes that are no batch.
+    Bad {
+        /// Where they begin.
+        at: usize,
+        /// The keys that can be made out in them.
+        items: Vec<Item<'a>>,
+    },
+}
+
+/// The content of a journal, without the room behind it that is only reserved.
+pub(in crate::disk) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let end = data_end(&file)?;
+    let mut bytes = Vec::new();
+    file.take(end).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Where the last byte is that was ever written, as the filesystem knows it.
+fn data_end(file: &File) -> io::Result<u64> {
+    use rustix::fs::{SeekFrom, seek};
+    use rustix::io::Errno;
+
+    let length = file.metadata()?.len();
+    let mut end = 0;
+    loop {
+        let data = match seek(file, SeekFrom::Data(end)) {
+            Ok(data) => data,
+            // Nothing more behind this place.
+            Err(Errno::NXIO) => break,
+            // A filesystem that does not know where its holes are.
+            Err(_) => {
+                end = length;
+                break;
+            }
+        };
+        match seek(file, SeekFrom::Hole(data)) {
+            Ok(hole) if hole > end => end = hole,
+            _ => end = length,
+        }
+        if end >= length {
+            break;
+        }
+    }
+    seek(file, SeekFrom::Start(0))?;
+    Ok(end.min(length))
+}
+
+/// Takes a journal apart. Sequence numbers of flawed heads are mended.
+pub(in crate::disk) fn parts(bytes: &[u8]) -> Vec<Part<'_>> {
+    let (mut parts, mut at) = (Vec::new(), 0);
+    while bytes[at..].iter().any(|byte| *byte != 0) {
+        match batch(bytes, at) {
+            Ok((batch, end)) => {
+                parts.push(Part::Good(batch));
+                at = end;
+            }
+            Err((items, end)) => {
+                parts.push(Part::Bad { at, items });
+                at = resume(bytes, at, end);
+            }
+        }
+    }
+    mend(&mut parts);
+    parts
+}
+
+/// Sequence numbers grow in a journal. One that is out of line was damaged; any number between its neighbours
+/// stands for it.
+fn mend(parts: &mut [Part<'_>]) {
+    let mut batches: Vec<&mut Batch<'_>> = parts
+        .iter_mut()
+        .filter_map(|part| match part {
+            Part::Good(batch) => Some(batch),
+            Part::Bad { .. } => None,
+        })
+        .collect();
+    let mut last = None;
+    for n in 0..batches.len() {
+        let next = batches.get(n + 1).map(|batch| batch.seqno);
+        let seqno = batches[n].seqno;
+        let is_low = last.is_some_and(|last| seqno <= last);
+        // Only if the next one is in line with the last one it is this one that is wrong.
+        let is_high = next.is_some_and(|next| seqno >= next && last.is_none_or(|last| next > last));
+        if is_low || is_high {
+            let floor = last.map_or(0, |last| last + 1);
+            batches[n].seqno = next.map_or(floor, |next| floor.max(next.saturating_sub(1)));
+            batches[n].is_flawed = true;
+        }
+        last = Some(batches[n].seqno);
+    }
+}
+
+/// Where the next good batch begins, or the end.
+fn resume(bytes: &[u8], from: usize, end: Option<usize>) -> usize {
+    let fits = |at: &usize| batch(bytes, *at).is_ok() || bytes[*at..].iter().all(|byte| *byte == 0);
+    if let Some(end) = end.filter(fits) {
+        return end;
+    }
+    let behind =
+        memchr::memmem::find_iter(&bytes[from + 1..], TRAILER).map(|at| from + 1 + at + TRAILER.len());
+    behind.filter(|at| batch(bytes, *at).is_ok()).next().unwrap_or(bytes.len())
+}
+
+type Broken<'a> = (Vec<Item<'a>>, Option<usize>);
+
+/// Reads the batch at a place; otherwise what can be made out of it, and where it seems to end.
+fn batch(bytes: &[u8], at: usize) -> Result<(Batch<'_>, usize), Broken<'_>> {
+    let mut reader = Reader { bytes, at };
+    let mut items = Vec::new();
+    let Some((count, seqno)) = head(&mut reader) else { return Err((items, None)) };
+    let (mut entries, begin) = (0u32, reader.at);
+    loop {
+        let end = reader.at;
+        match reader.byte() {
+            Some(ITEM) => match item(&mut reader) {
+                Some(item) => items.push(item),
+                None => return Err((items, None)),
+            },
+            Some(CLEAR) if reader.take(8).is_some() => {}
+            Some(END) => {
+                let (Some(sum), Some(trailer)) = (reader.u64(), reader.take(TRAILER.len())) else {
+                    return Err((items, None));
+                };
+                let mut hasher = Xxh3::new();
+                hasher.update(&bytes[begin..end]);
+                if hasher.digest() != sum {
+                    return Err((items, Some(reader.at)));
+                }
+                let is_flawed = trailer != TRAILER || entries != count;
+                return Ok((Batch { at, seqno, items, is_flawed }, reader.at));
+            }
+            _ => return Err((items, None)),
+        }
+        entries += 1;
+    }
+}
+
+fn head(reader: &mut Reader<'_>) -> Option<(u32, u64)> {
+    if reader.byte()? != START {
+        return None;
+    }
+    Some((reader.u32()?, reader.u64()?))
+}
+
+fn item<'a>(reader: &mut Reader<'a>) -> Option<Item<'a>> {
+    let kind = reader.byte()?;
+    let is_compressed = match reader.byte()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let keyspace = reader.u64()?;
+    let key_length = usize::from(reader.u16()?);
+    let length = reader.u32()? as usize;
+    let packed = reader.u32()? as usize;
+    let key = reader.take(key_length)?;
+    let bytes = reader.take(packed)?;
+    let value = match kind {
+        0 => Some(Packed { bytes, length, is_compressed }),
+        1 | 2 => None,
+        _ => return None,
+    };
+    Some(Item { keyspace, key, value })
+}
+
+/// Takes bytes from the front, as long as there are any.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let taken = self.bytes.get(self.at..self.at.checked_add(count)?)?;
+        self.at += count;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|taken| taken[0])
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.take(2)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+}

@@ -1,0 +1,275 @@
+//! Reads one of the engine's table files, as far as it can be read.
+//!
+//! A table is a row of blocks, each under a checksum of its own, with an index, a filter and some figures behind
+//! them. A table whose checksum fits is read as it is. In any other, every block is looked at by itself: good
+//! ones make stretches, and what is between two stretches is a gap. Nothing of the index is needed for that.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fjall::{CompressionType, Slice};
+use lsm_tree::coding::Decode;
+use lsm_tree::table::block::{BlockType, Header};
+use lsm_tree::table::{Block, BlockHandle, BlockOffset, Scanner};
+use lsm_tree::{Cache, Checksum, Table};
+use tempfile::NamedTempFile;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::Entry;
+
+/// What a block begins with.
+const MAGIC: &[u8] = b"LSM\x03";
+
+/// A table as its keyspace's manifest knows it.
+#[derive(Clone, Debug)]
+pub(super) struct Listed {
+    pub(super) path: PathBuf,
+    /// Of the whole file; unknown if there is no manifest.
+    pub(super) checksum: Option<u128>,
+    /// What is added to the sequence numbers inside.
+    pub(super) base_seqno: u64,
+}
+
+/// Where keys may be missing.
+#[derive(Clone, Debug)]
+pub(in crate::disk) struct Gap {
+    /// The last key before it.
+    pub(in crate::disk) after: Option<Slice>,
+    /// The first key behind it.
+    pub(in crate::disk) before: Option<Slice>,
+    /// What was written later than this is not in it.
+    pub(in crate::disk) seqno: u64,
+}
+
+/// What is wrong with a table.
+#[derive(Clone, Debug)]
+pub(in crate::disk) struct Flaw {
+    /// The engine opens no store that has it.
+    pub(in crate::disk) is_refused: bool,
+    pub(in crate::disk) gaps: Vec<Gap>,
+    /// How many entries are missing, if that can be told.
+    pub(in crate::disk) lost: Option<u64>,
+}
+
+/// A table that was looked at.
+pub(super) struct Inspected {
+    stretches: Vec<Stretch>,
+    compression: CompressionType,
+    base_seqno: u64,
+    pub(super) bytes: u64,
+    /// The highest sequence number inside, if it is known.
+    pub(super) highest_seqno: Option<u64>,
+    pub(super) flaw: Option<Flaw>,
+}
+
+/// Blocks that lie together, at the beginning of a file.
+struct Stretch {
+    file: Stored,
+    blocks: usize,
+}
+
+enum Stored {
+    Itself(PathBuf),
+    Copied(NamedTempFile),
+}
+
+impl Stored {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Itself(path) => path,
+            Self::Copied(file) => file.path(),
+        }
+    }
+}
+
+impl Inspected {
+    /// Its entries, in order. What cannot be read was left out before.
+    pub(super) fn entries(&self) -> impl Iterator<Item = io::Result<Entry>> + '_ {
+        self.stretches.iter().flat_map(move |stretch| scan(stretch, self.compression, self.base_seqno))
+    }
+}
+
+type Entries = Box<dyn Iterator<Item = io::Result<Entry>>>;
+
+fn scan(stretch: &Stretch, compression: CompressionType, base_seqno: u64) -> Entries {
+    if stretch.blocks == 0 {
+        return Box::new(std::iter::empty());
+    }
+    match Scanner::new(stretch.file.path(), stretch.blocks, compression, base_seqno) {
+        Ok(scanner) => Box::new(scanner.map(|item| {
+            let item = item.map_err(io::Error::other)?;
+            let value = (!item.is_tombstone()).then_some(item.value);
+            Ok(Entry { key: item.key.user_key, seqno: item.key.seqno, value })
+        })),
+        Err(error) => Box::new(std::iter::once(Err(io::Error::other(error)))),
+    }
+}
+
+/// What the engine knows of a table that it can open.
+struct Known {
+    blocks: usize,
+    entries: u64,
+    compression: CompressionType,
+    highest_seqno: u64,
+}
+
+/// Whether the engine opens it.
+pub(super) fn is_accepted(listed: &Listed) -> bool {
+    open(listed).is_some()
+}
+
+/// Opens a table as the engine would.
+fn open(listed: &Listed) -> Option<Known> {
+    // The engine panics over figures that make no sense, so they are not shown to it unless their checksum fits.
+    let file = File::open(&listed.path).ok()?;
+    let archive = sfa::Reader::new(&listed.path).ok()?;
+    let figures = archive.toc().section(b"meta")?;
+    let handle = BlockHandle::new(BlockOffset(figures.pos()), u32::try_from(figures.len()).ok()?);
+    Block::from_file(&file, handle, CompressionType::None).ok()?;
+    let cache = Arc::new(Cache::with_capacity_bytes(0));
+    let checksum = Checksum::from_raw(0);
+    let table =
+        Table::recover(listed.path.clone(), checksum, listed.base_seqno, 0, cache, None, true, true).ok()?;
+    Some(Known {
+        blocks: usize::try_from(table.metadata.data_block_count).ok()?,
+        entries: table.metadata.item_count,
+        compression: table.metadata.data_block_compression,
+        highest_seqno: table.get_highest_seqno(),
+    })
+}
+
+/// Looks at a table. An error is one of the disk, not of what is on it.
+pub(super) fn inspect(listed: &Listed) -> io::Result<Inspected> {
+    let bytes = match std::fs::read(&listed.path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(missing(listed)),
+        Err(error) => return Err(error),
+    };
+    let known = open(listed);
+    let mut inspected = Inspected {
+        stretches: Vec::new(),
+        compression: known.as_ref().map_or(CompressionType::None, |known| known.compression),
+        base_seqno: listed.base_seqno,
+        bytes: bytes.len() as u64,
+        highest_seqno: known.as_ref().map(|known| known.highest_seqno),
+        flaw: None,
+    };
+    if let Some(known) = &known
+        && listed.checksum == Some(xxh3_128(&bytes))
+    {
+        let file = Stored::Itself(listed.path.clone());
+        inspected.stretches.push(Stretch { file, blocks: known.blocks });
+        return Ok(inspected);
+    }
+    let (rows, compression) = good_rows(&bytes);
+    if known.is_none() {
+        inspected.compression = compression;
+    }
+    for row in &rows {
+        let file = match row.from {
+            0 => Stored::Itself(listed.path.clone()),
+            from => {
+                let mut file = NamedTempFile::new()?;
+                file.write_all(&bytes[from..row.to])?;
+                Stored::Copied(file)
+            }
+        };
+        inspected.stretches.push(Stretch { file, blocks: row.blocks });
+    }
+    let seqno = inspected.highest_seqno.unwrap_or(u64::MAX);
+    let (gaps, count) = gaps(&inspected, &rows, data_end(&listed.path), seqno)?;
+    let lost = if gaps.is_empty() {
+        Some(0)
+    } else {
+        known.as_ref().map(|known| known.entries.saturating_sub(count))
+    };
+    // Without a manifest there is no checksum to compare with, but every block has its own.
+    if !(gaps.is_empty() && known.is_some() && listed.checksum.is_none()) {
+        inspected.flaw = Some(Flaw { is_refused: known.is_none(), gaps, lost });
+    }
+    Ok(inspected)
+}
+
+fn missing(listed: &Listed) -> Inspected {
+    let gap = Gap { after: None, before: None, seqno: u64::MAX };
+    Inspected {
+        stretches: Vec::new(),
+        compression: CompressionType::None,
+        base_seqno: listed.base_seqno,
+        bytes: 0,
+        highest_seqno: None,
+        flaw: Some(Flaw { is_refused: true, gaps: vec![gap], lost: None }),
+    }
+}
+
+/// Where the data blocks end, if the table of contents can be read.
+fn data_end(path: &Path) -> Option<u64> {
+    let archive = sfa::Reader::new(path).ok()?;
+    let data = archive.toc().section(b"data")?;
+    Some(data.pos() + data.len())
+}
+
+/// Reads what is there, to tell where something is not. Also says how many entries were read.
+fn gaps(
+    inspected: &Inspected,
+    rows: &[Row],
+    data_end: Option<u64>,
+    seqno: u64,
+) -> io::Result<(Vec<Gap>, u64)> {
+    let (mut gaps, mut last, mut count) = (Vec::new(), None, 0);
+    for (row, stretch) in rows.iter().zip(&inspected.stretches) {
+        let mut is_first = true;
+        for entry in scan(stretch, inspected.compression, inspected.base_seqno) {
+            let key = entry?.key;
+            if is_first && row.from > 0 {
+                gaps.push(Gap { after: last.take(), before: Some(key.clone()), seqno });
+            }
+            (is_first, last) = (false, Some(key));
+            count += 1;
+        }
+    }
+    let end = rows.last().map_or(0, |row| row.to as u64);
+    if data_end != Some(end) {
+        gaps.push(Gap { after: last, before: None, seqno });
+    }
+    Ok((gaps, count))
+}
+
+/// A row of good data blocks in a file.
+struct Row {
+    from: usize,
+    to: usize,
+    blocks: usize,
+}
+
+/// Finds the good data blocks, and how they are compressed.
+fn good_rows(bytes: &[u8]) -> (Vec<Row>, CompressionType) {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut compression = CompressionType::None;
+    let mut at = 0;
+    while let Some(found) = memchr::memmem::find(&bytes[at..], MAGIC) {
+        let from = at + found;
+        let Ok(header) = Header::decode_from(&mut &bytes[from..]) else {
+            at = from + 1;
+            continue;
+        };
+        let begin = from + Header::serialized_len();
+        let to = begin + header.data_length as usize;
+        let is_good = bytes.get(begin..to).is_some_and(|data| xxh3_128(data) == header.checksum.into_u128());
+        // The head is under a checksum of its own, so the length in it can be trusted.
+        at = to.min(bytes.len());
+        if !is_good || header.block_type != BlockType::Data {
+            continue;
+        }
+        if header.data_length != header.uncompressed_length {
+            compression = CompressionType::Lz4;
+        }
+        match rows.last_mut() {
+            Some(row) if row.to == from => (row.to, row.blocks) = (to, row.blocks + 1),
+            _ => rows.push(Row { from, to, blocks: 1 }),
+        }
+    }
+    (rows, compression)
+}

@@ -1,0 +1,69 @@
+//! Saves what can be read of a damaged store into a fresh one, and puts that in its place.
+//!
+//! Nothing of what was there is changed: it stays beside the new data under another name. Versions, positions
+//! and epochs are kept. If something is lost, numbers go on far behind all that can have been given out, so
+//! that none ever means two things. The index of deadlines is made anew from the records.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::check::{Nowhere, Walked, check, walk};
+use super::error::DiskError;
+use super::guard::{self, REPAIRING};
+use super::load::Load;
+use super::mark::Mark;
+use super::open::sync_folder;
+use super::raw::{Files, Stage};
+use super::report::{Kind, Report};
+
+/// How far numbers leap over what is lost: more than a journal can hold.
+const LEAP: u64 = 1 << 32;
+
+/// Repairs the store in a folder, if it needs to be. It must not be open. Says every now and then how far it is.
+///
+/// # Errors
+/// When it is in use, of another layout, not there, or the disk fails or is full; then it is as it was.
+pub fn repair(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, DiskError> {
+    let io = DiskError::io(folder);
+    let (data, fresh) = (folder.join("data"), folder.join(REPAIRING));
+    if !data.exists() && fresh.exists() {
+        // The last repair was cut short when all was done but the last renaming.
+        std::fs::rename(&fresh, &data).and_then(|()| sync_folder(folder)).map_err(&io)?;
+        return check(folder, progress);
+    }
+    let lock = guard::lock(folder)?;
+    let mut mark = Mark::open(folder).map_err(&io)?;
+    let files = Files::read(&data, &mut progress).map_err(&io)?;
+    let walked = walk(folder, &files, &mark, &mut Nowhere)?;
+    if walked.report.is_sound() {
+        return Ok(walked.report);
+    }
+    if walked.report.is_sound_but_for(|damage| damage.kind == Kind::Mark) {
+        mark.set(walked.batch).map_err(&io)?;
+        return Ok(walked.report);
+    }
+    if fresh.exists() {
+        std::fs::remove_dir_all(&fresh).map_err(&io)?;
+    }
+    let Walked { mut report, batch, .. } = save(folder, &fresh, &files, &mark)?;
+    drop(lock);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let kept = folder.join(format!("data.damaged-{}", since.as_secs()));
+    // In this order there is at every moment either the old data, or the new data and a mark that fits it.
+    std::fs::rename(&data, &kept).map_err(&io)?;
+    mark.set(batch).map_err(&io)?;
+    std::fs::rename(&fresh, &data).map_err(&io)?;
+    sync_folder(folder).map_err(&io)?;
+    report.kept = Some(kept);
+    Ok(report)
+}
+
+fn save(folder: &Path, fresh: &Path, files: &Files, mark: &Mark) -> Result<Walked, DiskError> {
+    let keyspaces = Load::make(fresh)?;
+    let mut load = Load::new(folder, &keyspaces);
+    let walked = walk(folder, files, mark, &mut load)?;
+    load.index(&walked.deadlines)?;
+    let leap = if walked.report.has_lost() { LEAP } else { 0 };
+    load.finish(walked.sequence + leap, walked.batch)?;
+    Ok(walked)
+}

@@ -1,0 +1,186 @@
+//! rmcp's own HTTP server on our engines: its sessions and streams outlive the process.
+//!
+//! [`RmcpStore`] is both of the stores that rmcp asks for. In go the session ids, stream ids and messages that
+//! rmcp makes; the engine sees hashes and bytes. Every stream of rmcp's has a log of its own in the engine, and
+//! a record that says which. Sessions and streams expire, and what has expired is removed in the course of
+//! later writes: there is no task and no timer.
+
+mod lanes;
+mod layout;
+mod names;
+mod replay;
+mod sessions;
+mod streams;
+mod sweep;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use rmcp::transport::streamable_http_server::session::store::{EventId, EventStream};
+use rmcp::transport::streamable_http_server::session::{
+    EventStore, EventStoreError, ServerSseMessage, SessionState, SessionStore, SessionStoreError,
+};
+use tenure_session::id::{NodeId, StreamId};
+use tenure_session::port::clock::{Clock, SystemClock};
+use tenure_session::port::store::{Store, StoreError};
+
+use self::lanes::Lanes;
+
+/// A log holds one stream of rmcp's, under this number.
+const STREAM: StreamId = StreamId::STANDALONE;
+
+/// How often a write is tried again that another one got in the way of.
+const TRIES: usize = 8;
+
+/// Why rmcp's session or event was not stored or found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RmcpStoreError {
+    /// The engine did not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Others changed the same record again and again.
+    #[error("the record was changed by others too often")]
+    Contended,
+    /// The last event id of a client is none that this store made.
+    #[error("not an event id of this store")]
+    EventId,
+    /// The stream of an event id is not here, or no longer.
+    #[error("the stream is unknown or has expired")]
+    UnknownStream,
+    /// A session's state or a message does not become JSON, or does not come back from it.
+    #[error("cannot be written or read as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// What is stored under a session's name is something else.
+    #[error("the record of the session is damaged")]
+    Damaged,
+}
+
+/// rmcp's [`SessionStore`] and [`EventStore`] over one of our engines.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
+/// # use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+/// # use tenure_store::{memory::Memory, rmcp::RmcpStore};
+/// let store = Arc::new(RmcpStore::new(Arc::new(Memory::new())));
+/// let sessions = LocalSessionManager::default().with_event_store(store.clone());
+/// let mut config = StreamableHttpServerConfig::default();
+/// config.session_store = Some(store);
+/// ```
+///
+/// Clones share what they know of the engine. An event id is as secret as the stream it is of: rmcp gives a
+/// stream's events to whoever names one.
+#[derive(Clone)]
+pub struct RmcpStore {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    bounds: Bounds,
+    shared: Arc<Shared>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    session_ttl: Duration,
+    event_ttl: Duration,
+    max_events: usize,
+    max_bytes: usize,
+}
+
+struct Shared {
+    /// The name under which this process owns logs.
+    node: NodeId,
+    lanes: Mutex<Lanes>,
+    next_sweep: sweep::Next,
+}
+
+impl RmcpStore {
+    /// Keeps rmcp's sessions and events in this engine. Sessions of ours may be in it too.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        let bounds = Bounds {
+            session_ttl: Duration::from_secs(24 * 60 * 60),
+            event_ttl: Duration::from_secs(60 * 60),
+            max_events: 10_000,
+            max_bytes: 64 << 20,
+        };
+        let shared =
+            Shared { node: NodeId::random(), lanes: Mutex::default(), next_sweep: sweep::Next::default() };
+        Self { store, clock: Arc::new(SystemClock), bounds, shared: Arc::new(shared) }
+    }
+
+    /// How long a session can be woken after it began, or after it was last woken; a day unless told. rmcp does
+    /// not say that a session is in use, so this is also how long one may last without a restart and still
+    /// survive the next.
+    #[must_use]
+    pub fn with_session_ttl(mut self, ttl: Duration) -> Self {
+        self.bounds.session_ttl = ttl;
+        self
+    }
+
+    /// How long a stream's events are kept at least after the last of them; an hour unless told. They are
+    /// removed at one and a half of it or, if nothing is written then, later.
+    #[must_use]
+    pub fn with_event_ttl(mut self, ttl: Duration) -> Self {
+        self.bounds.event_ttl = ttl;
+        self
+    }
+
+    /// How many events of one stream are kept at most; 10 000 unless told. The oldest go first.
+    #[must_use]
+    pub fn with_max_events(mut self, events: usize) -> Self {
+        self.bounds.max_events = events;
+        self
+    }
+
+    /// How many bytes of events of one stream are kept at most, besides the newest event; 64 MiB unless told.
+    #[must_use]
+    pub fn with_max_bytes(mut self, bytes: usize) -> Self {
+        self.bounds.max_bytes = bytes;
+        self
+    }
+
+    /// Takes the time from another clock than the system's.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+}
+
+#[async_trait]
+impl SessionStore for RmcpStore {
+    async fn load(&self, session_id: &str) -> Result<Option<SessionState>, SessionStoreError> {
+        Ok(self.load_session(session_id).await?)
+    }
+
+    async fn store(&self, session_id: &str, state: &SessionState) -> Result<(), SessionStoreError> {
+        Ok(self.store_session(session_id, state).await?)
+    }
+
+    async fn delete(&self, session_id: &str) -> Result<(), SessionStoreError> {
+        Ok(self.delete_session(session_id).await?)
+    }
+}
+
+#[async_trait]
+impl EventStore for RmcpStore {
+    async fn store_event(
+        &self,
+        stream_id: &str,
+        event: &ServerSseMessage,
+    ) -> Result<EventId, EventStoreError> {
+        Ok(self.append(stream_id, event).await?)
+    }
+
+    async fn replay_events_after(&self, last_event_id: &str) -> Result<EventStream, EventStoreError> {
+        Ok(Box::pin(self.replay(last_event_id).await?))
+    }
+}
+
+impl std::fmt::Debug for RmcpStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RmcpStore").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}

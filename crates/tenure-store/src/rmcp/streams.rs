@@ -1,0 +1,170 @@
+//! Where rmcp's events go: from a stream's id to its log, and into it.
+//!
+//! Before a log is written to, its stream's record is seen to be there for a while yet; the log is dropped only
+//! after that record is due. So an event never goes into a log that nobody knows of.
+
+use bytes::Bytes;
+use rmcp::transport::streamable_http_server::session::ServerSseMessage;
+use tenure_session::id::{Position, SessionKey};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{Epoch, Expected, Keep, NewEvent, Place, Record, RecordKey, StoreError};
+
+use super::lanes::Lane;
+use super::layout::{self, Entry};
+use super::names::{self, EventName};
+use super::replay::Replay;
+use super::{RmcpStore, RmcpStoreError, STREAM, TRIES};
+
+impl RmcpStore {
+    /// Stores an event on a stream and returns its id.
+    pub(super) async fn append(
+        &self,
+        stream_id: &str,
+        event: &ServerSseMessage,
+    ) -> Result<String, RmcpStoreError> {
+        let (stream, now) = (names::stream(stream_id), self.clock.now());
+        let body = layout::write_event(event)?;
+        // Before anything can fail: an engine that is full gets room by it.
+        self.sweep(now).await;
+        for _ in 0..TRIES {
+            let lane = self.lane(stream, now).await?;
+            match self.append_to(lane, body.clone(), now).await {
+                Ok(position) => {
+                    self.bound(stream, lane, body.len(), now).await;
+                    return Ok(EventName { log: lane.log, position }.to_string());
+                }
+                // Another process took the stream over, or found it expired.
+                Err(StoreError::Fenced) => self.shared.lanes.lock().forget(&stream),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(RmcpStoreError::Contended)
+    }
+
+    /// The events after this one on its stream.
+    pub(super) async fn replay(&self, last_event_id: &str) -> Result<Replay, RmcpStoreError> {
+        let after = EventName::parse(last_event_id).ok_or(RmcpStoreError::EventId)?;
+        // A log that has events has an owner; it is never given back.
+        if self.store.owner(after.log).await?.is_none() {
+            return Err(RmcpStoreError::UnknownStream);
+        }
+        Ok(Replay::new(self.store.clone(), after))
+    }
+
+    async fn append_to(&self, lane: Lane, body: Bytes, now: Time) -> Result<Position, StoreError> {
+        let event = NewEvent { stream: STREAM, body, place: Place::Middle, at: now };
+        let positions = self.store.append(lane.log, lane.epoch, vec![event]).await?;
+        positions.first().copied().ok_or(StoreError::Unknown)
+    }
+
+    /// Where to write, from memory or from the store.
+    async fn lane(&self, stream: RecordKey, now: Time) -> Result<Lane, RmcpStoreError> {
+        let known = self.shared.lanes.lock().get(&stream);
+        if let Some(lane) = known.filter(|lane| self.is_fresh(lane.deadline, now)) {
+            return Ok(lane);
+        }
+        for _ in 0..TRIES {
+            if let Some(lane) = self.open(stream, now).await? {
+                self.shared.lanes.lock().set(stream, lane);
+                return Ok(lane);
+            }
+        }
+        Err(RmcpStoreError::Contended)
+    }
+
+    /// Makes the stream, or finds it; `None` if somebody else changed its record meanwhile.
+    async fn open(&self, stream: RecordKey, now: Time) -> Result<Option<Lane>, StoreError> {
+        let (log, deadline) = (names::fresh_log(stream), self.deadline(now));
+        let value = Entry::Stream(log).write();
+        // First as if it were new: nearly every stream is, because each request has one.
+        match self.store.put(stream, value, Expected::Absent, Some(deadline)).await {
+            Ok(_) => {
+                let epoch = self.store.claim(log, self.shared.node, None).await?;
+                Ok(Some(Lane { log, epoch, deadline, events: 0, bytes: 0 }))
+            }
+            Err(StoreError::Conflict { .. }) => match self.store.get(stream).await? {
+                Some(record) => self.reopen(stream, record, now).await,
+                None => Ok(None),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn reopen(&self, stream: RecordKey, record: Record, now: Time) -> Result<Option<Lane>, StoreError> {
+        let log = match Entry::read(&record.value) {
+            Some(Entry::Stream(log)) => log,
+            Some(Entry::Dropping(log)) => {
+                self.finish(stream, record.version, log).await?;
+                return Ok(None);
+            }
+            Some(Entry::Session(_)) | None => {
+                tracing::error!("the record of a stream is damaged; the stream begins anew");
+                self.delete_version(stream, record.version).await?;
+                return Ok(None);
+            }
+        };
+        let deadline = match record.deadline {
+            Some(deadline) if self.is_fresh(deadline, now) => deadline,
+            // Prolonged before it is claimed: from here on nobody finds it expired.
+            _ => {
+                let deadline = self.deadline(now);
+                let expected = Expected::Version(record.version);
+                match self.store.put(stream, record.value, expected, Some(deadline)).await {
+                    Ok(_) => deadline,
+                    Err(StoreError::Conflict { .. }) => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        let Some(epoch) = self.own(log).await? else { return Ok(None) };
+        let kept = self.store.survey(log).await?.kept;
+        Ok(Some(Lane { log, epoch, deadline, events: kept.events, bytes: kept.bytes }))
+    }
+
+    /// Makes this process the owner of a log; `None` if another claimed it at the same time.
+    async fn own(&self, log: SessionKey) -> Result<Option<Epoch>, StoreError> {
+        let expected = match self.store.owner(log).await? {
+            // Claimed by us, and forgotten since. Claiming again would fence those of us who have not.
+            Some((node, epoch)) if node == self.shared.node => return Ok(Some(epoch)),
+            other => other.map(|(_, epoch)| epoch),
+        };
+        match self.store.claim(log, self.shared.node, expected).await {
+            Ok(epoch) => Ok(Some(epoch)),
+            Err(StoreError::Fenced) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Counts an event that was written, and forgets the oldest if there are too many.
+    async fn bound(&self, stream: RecordKey, lane: Lane, bytes: usize, now: Time) {
+        let counted = self.shared.lanes.lock().count(&stream, lane.log, bytes);
+        let bounds = self.bounds;
+        // What is not at hand any more is counted when it is next opened.
+        let Some(lane) = counted.filter(|is| is.events > bounds.max_events || is.bytes > bounds.max_bytes)
+        else {
+            return;
+        };
+        // A little more than necessary, so that it is not necessary again at once; but never what was just
+        // written, for its id is on its way to a client.
+        let keep = Keep {
+            events: (bounds.max_events - bounds.max_events / 8).max(1),
+            bytes: (bounds.max_bytes - bounds.max_bytes / 8).max(bytes),
+            since: now.before(bounds.event_ttl),
+        };
+        match self.store.trim(lane.log, keep).await {
+            Ok(kept) => self.shared.lanes.lock().recount(&stream, lane.log, kept.events, kept.bytes),
+            // The event is stored; the next one tries again.
+            Err(error) => tracing::warn!(log = ?lane.log, %error, "could not forget old events"),
+        }
+    }
+
+    /// Until when a stream that is written to now is kept.
+    fn deadline(&self, now: Time) -> Time {
+        now.after(self.bounds.event_ttl).after(self.bounds.event_ttl / 2)
+    }
+
+    /// Whether events that are written now can be kept long enough under this deadline.
+    fn is_fresh(&self, deadline: Time, now: Time) -> bool {
+        deadline >= now.after(self.bounds.event_ttl)
+    }
+}

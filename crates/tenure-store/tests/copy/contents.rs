@@ -1,0 +1,105 @@
+//! A store with whatever there can be in one, and everything that can be asked of it.
+
+use bytes::Bytes;
+use tenure_session::id::{Position, SessionKey};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{Expected, Keep, Place, RecordKey, SavedStream, Space, Store, Surveyed};
+
+use crate::{ALL, KEEP_ALL, NODE, event, key};
+
+/// Sessions with events; the rest of the records are tombstones.
+pub(crate) const SESSIONS: u8 = 5;
+/// More than are listed at once.
+pub(crate) const RECORDS: u8 = 150;
+/// More than are read at once.
+pub(crate) const LONG: usize = 1_300;
+
+/// Puts into a store whatever there can be in one.
+pub(crate) async fn fill(store: &dyn Store) {
+    for number in 0..RECORDS {
+        let value = Bytes::from(format!("record {number}"));
+        let deadline = (number % 3 != 0).then_some(Time(u64::from(number) * 10));
+        store.put(RecordKey::session(key(number)), value, Expected::Absent, deadline).await.unwrap();
+    }
+    for number in 0..SESSIONS {
+        let epoch = store.claim(key(number), NODE, None).await.unwrap();
+        let batch = vec![
+            event(0, "trimmed", Place::Middle, 5),
+            event(1, "call", Place::Note, 10),
+            event(1, &format!("progress of {number}"), Place::Middle, 20),
+            event(2, "answered", Place::Note, 30),
+            event(2, "answer", Place::End, 40),
+            event(3, "withdrawn", Place::Note, 50),
+            event(3, "", Place::End, 60),
+            event(0, "news", Place::Middle, 70),
+            event(4, "only a note", Place::Note, 80),
+        ];
+        store.append(key(number), epoch, batch).await.unwrap();
+        store.trim(key(number), Keep { since: Time(10), ..KEEP_ALL }).await.unwrap();
+    }
+    // A long stream, and a session of which only the number of its streams is left.
+    let epoch = store.claim(key(10), NODE, None).await.unwrap();
+    let long = (0..LONG).map(|n| event(0, &n.to_string(), Place::Middle, 100)).collect();
+    store.append(key(10), epoch, long).await.unwrap();
+    let epoch = store.claim(key(11), NODE, None).await.unwrap();
+    store.append(key(11), epoch, vec![event(8, "gone", Place::End, 100)]).await.unwrap();
+    store.trim(key(11), Keep { events: 0, ..KEEP_ALL }).await.unwrap();
+    // What rmcp keeps: a session, and a stream whose record names its log.
+    let put = |key, value: Vec<u8>| {
+        store.put(RecordKey { space: Space::Rmcp, key }, value.into(), Expected::Absent, Some(Time(900)))
+    };
+    put(key(20), b"\x01{}".to_vec()).await.unwrap();
+    put(key(21), [&[2], key(200).as_bytes().as_slice()].concat()).await.unwrap();
+    let epoch = store.claim(key(200), NODE, None).await.unwrap();
+    store.append(key(200), epoch, vec![event(0, "of rmcp", Place::Middle, 100)]).await.unwrap();
+}
+
+/// A record without its version, which every store counts for itself.
+pub(crate) type Content = (SessionKey, Bytes, Option<Time>);
+
+/// Everything that is kept of a session's streams, read in one go.
+#[derive(PartialEq, Debug)]
+pub(crate) struct Log {
+    pub(crate) streams: Vec<(Surveyed, SavedStream)>,
+    pub(crate) next_stream: u32,
+    pub(crate) kept: (usize, usize, Option<Time>),
+}
+
+#[derive(PartialEq, Debug)]
+pub(crate) struct Contents {
+    pub(crate) records: Vec<(Space, Vec<Content>)>,
+    pub(crate) logs: Vec<Log>,
+    pub(crate) due: Vec<RecordKey>,
+}
+
+pub(crate) async fn log(store: &dyn Store, session: SessionKey) -> Log {
+    let survey = store.survey(session).await.unwrap();
+    let mut streams = Vec::new();
+    for known in survey.streams {
+        let stretch = store.read(session, known.stream, Position::START, ALL).await.unwrap();
+        let (stream, note) = (known.stream, known.note.clone());
+        streams.push((known, SavedStream { stream, note, trimmed: stretch.trimmed, events: stretch.events }));
+    }
+    let kept = survey.kept;
+    Log { streams, next_stream: survey.next_stream, kept: (kept.events, kept.bytes, kept.oldest) }
+}
+
+pub(crate) async fn records(store: &dyn Store, space: Space) -> Vec<Content> {
+    let records = store.list(space, None, usize::MAX).await.unwrap();
+    records.into_iter().map(|(key, record)| (key, record.value, record.deadline)).collect()
+}
+
+pub(crate) async fn contents(store: &dyn Store) -> Contents {
+    let mut contents = Contents { records: Vec::new(), logs: Vec::new(), due: Vec::new() };
+    for space in [Space::Session, Space::Rmcp] {
+        contents.records.push((space, records(store, space).await));
+    }
+    for number in 0..=u8::MAX {
+        contents.logs.push(log(store, key(number)).await);
+    }
+    for space in [Space::Session, Space::Rmcp] {
+        let due = store.expired(space, Time(1_000), usize::MAX).await.unwrap();
+        contents.due.extend(due.into_iter().map(|(key, _)| key));
+    }
+    contents
+}

@@ -1,0 +1,214 @@
+//! A disk that fills up, for real: a small filesystem in memory, mounted for the test.
+//!
+//! Mounting needs the rights for it. Without them these tests fail and say so.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tempfile::TempDir;
+use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{
+    Epoch, Expected, Keep, NewEvent, Place, RecordKey, SavedLog, Store, StoreError,
+};
+use tenure_store::disk::{Disk, Health, Options, Sync};
+
+use super::tools::{ALL, event, key, noise, until};
+
+const SECONDS: Duration = Duration::from_secs(10);
+
+/// A filesystem of a few megabytes; gone when dropped, also by a panic.
+struct Small {
+    folder: TempDir,
+}
+
+impl Small {
+    fn mount(mib: usize) -> Self {
+        let small = Self { folder: TempDir::new().unwrap() };
+        let size = format!("size={mib}m");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(small.folder.path())
+            .output()
+            .expect("there is a `mount` command");
+        let said = String::from_utf8_lossy(&mounted.stderr).into_owned();
+        assert!(mounted.status.success(), "this test has to mount a small filesystem, as root: {said}");
+        small
+    }
+
+    fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    /// Puts a file there that takes room.
+    fn ballast(&self, mib: usize) -> PathBuf {
+        let path = self.folder.path().join("ballast");
+        std::fs::write(&path, vec![1; mib << 20]).unwrap();
+        path
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // Lazily, because a panic may leave a store open in it.
+        let unmounted = Command::new("umount").arg("-l").arg(self.folder.path()).status();
+        if !std::thread::panicking() {
+            assert!(unmounted.unwrap().success());
+        }
+    }
+}
+
+fn large(number: u64) -> NewEvent {
+    let body = noise(number, 16 << 10);
+    NewEvent { stream: StreamId::new(0), body, place: Place::Middle, at: Time(1_000) }
+}
+
+/// Appends until it is refused; says how many were taken, and why no more.
+async fn fill(store: &Disk, session: SessionKey, epoch: Epoch, from: u64) -> (u64, StoreError) {
+    let mut count = from;
+    loop {
+        match store.append(session, epoch, vec![large(count)]).await {
+            Ok(_) => count += 1,
+            Err(error) => return (count, error),
+        }
+    }
+}
+
+/// Whether a session holds exactly the first events of [`large`].
+async fn assert_holds(store: &Disk, session: SessionKey, at_least: u64) -> u64 {
+    let events = store.read(session, StreamId::new(0), Position::START, ALL).await.unwrap().events;
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event.body, noise(number as u64, 16 << 10), "event {number} of {session:?}");
+    }
+    let count = events.len() as u64;
+    assert!(count >= at_least, "{session:?} has {count} events of {at_least} acknowledged ones");
+    count
+}
+
+async fn claims(store: &Disk, sessions: u8) -> Vec<Epoch> {
+    let mut epochs = Vec::new();
+    for session in 0..sessions {
+        epochs.push(store.claim(key(session), NodeId::random(), None).await.unwrap());
+    }
+    epochs
+}
+
+/// Fills a store by many writers at once until all are refused.
+async fn fill_by_many(store: &Arc<Disk>, epochs: &[Epoch], from: &[u64]) -> Vec<(u64, StoreError)> {
+    let mut writers = Vec::new();
+    for (session, (epoch, from)) in (0..).zip(epochs.iter().copied().zip(from.iter().copied())) {
+        let store = Arc::clone(store);
+        writers.push(tokio::spawn(async move { fill(&store, key(session), epoch, from).await }));
+    }
+    let mut taken = Vec::new();
+    for writer in writers {
+        taken.push(writer.await.unwrap());
+    }
+    taken
+}
+
+fn open(folder: &Path, reserve_bytes: Option<u64>) -> Disk {
+    Disk::open_with(folder, Options { sync: Sync::Os, reserve_bytes }).unwrap()
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_what_grows_and_works_again_when_there_is_room() {
+    let small = Small::mount(64);
+    let store = Arc::new(open(&small.store(), None));
+    let epochs = claims(&store, 16).await;
+    let (old, fresh) = (RecordKey::session(key(1)), RecordKey::session(key(99)));
+    let value = Bytes::from_static(b"twelve bytes");
+    let version = store.put(old, value.clone(), Expected::Absent, Some(Time(5))).await.unwrap();
+    assert_eq!((store.health(), store.trouble()), (Health::Ok, None));
+
+    let ballast = small.ballast(40);
+    let taken = fill_by_many(&store, &epochs, &[0; 16]).await;
+    for (_, error) in &taken {
+        assert_eq!(*error, StoreError::Full);
+    }
+    let Health::Full { free, reserve } = store.health() else { panic!("{:?}", store.health()) };
+    assert!(0 < free && free < reserve, "{free} of {reserve}");
+    let trouble = store.trouble().unwrap();
+    assert!(trouble.starts_with("the disk is full: "), "{trouble}");
+
+    // What grows is refused, and says so before it would say anything else that is not true.
+    let full = StoreError::Full;
+    assert_eq!(store.put(fresh, value.clone(), Expected::Absent, None).await, Err(full.clone()));
+    let longer = Bytes::from_static(b"thirteen byte");
+    assert_eq!(store.put(old, longer, Expected::Version(version), None).await, Err(full.clone()));
+    assert_eq!(store.claim(key(50), NodeId::random(), None).await, Err(full.clone()));
+    assert_eq!(store.restore(key(50), SavedLog::default()).await, Err(full));
+    let conflict = store.put(old, value.clone(), Expected::Absent, None).await;
+    assert_eq!(conflict, Err(StoreError::Conflict { current: Some(version) }));
+    // What does not grow is written, what removes is done, and everything can be read.
+    let version = store.put(old, value.clone(), Expected::Version(version), None).await.unwrap();
+    assert_eq!(store.get(old).await.unwrap().unwrap().value, value);
+    store.delete(old, version).await.unwrap();
+    let keep = Keep { events: 1, bytes: usize::MAX, since: Time(0) };
+    assert_eq!(store.trim(key(14), keep).await.unwrap().events, 1);
+    store.drop_session(key(15)).await.unwrap();
+    store.release(key(13), epochs[13]).await.unwrap();
+    assert_eq!(assert_holds(&store, key(0), 0).await, taken[0].0);
+
+    std::fs::remove_file(ballast).unwrap();
+    until("service resumes", SECONDS, async || store.health() == Health::Ok).await;
+    assert_eq!(store.trouble(), None);
+    store.put(fresh, value, Expected::Absent, None).await.unwrap();
+    store.append(key(0), epochs[0], vec![large(taken[0].0)]).await.unwrap();
+    drop(store);
+    let store = open(&small.store(), None);
+    assert_eq!(assert_holds(&store, key(0), 0).await, taken[0].0 + 1);
+    for session in 1..=13 {
+        assert_eq!(assert_holds(&store, key(session), 0).await, taken[usize::from(session)].0);
+    }
+    assert!(store.get(fresh).await.unwrap().is_some());
+    assert_eq!(store.get(old).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_for_real_poisons_the_store_and_loses_nothing_acknowledged() {
+    let small = Small::mount(32);
+    let store = Arc::new(open(&small.store(), Some(0)));
+    let epochs = claims(&store, 4).await;
+    let ballast = small.ballast(20);
+    let taken = fill_by_many(&store, &epochs, &[0; 4]).await;
+    assert!(taken.iter().any(|(_, error)| *error == StoreError::Unknown), "{taken:?}");
+    assert_eq!(store.health(), Health::Poisoned);
+    let trouble = store.trouble().unwrap();
+    assert!(trouble.starts_with("the engine failed to write"), "{trouble}");
+    // Reads work, writes are refused, and room alone does not heal it.
+    for (session, (count, _)) in (0..).zip(&taken) {
+        assert_holds(&store, key(session), *count).await;
+    }
+    std::fs::remove_file(ballast).unwrap();
+    let late = store.append(key(0), epochs[0], vec![event(0, "late")]).await;
+    let Err(StoreError::Unavailable(why)) = late else { panic!("{late:?}") };
+    assert_eq!(why, "an earlier write failed; restart to go on from what is on disk");
+
+    drop(store);
+    let store = open(&small.store(), Some(0));
+    assert_eq!(store.health(), Health::Ok);
+    for (session, (count, _)) in (0..).zip(&taken) {
+        let held = assert_holds(&store, key(session), *count).await;
+        assert!(held <= count + 1, "one was in doubt, not {}", held - count);
+    }
+    store.append(key(0), epochs[0], vec![event(1, "on")]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_store_makes_room_by_what_it_removes() {
+    let small = Small::mount(128);
+    let store = Arc::new(open(&small.store(), None));
+    let epochs = claims(&store, 8).await;
+    let taken = fill_by_many(&store, &epochs, &[0; 8]).await;
+    assert!(taken.iter().all(|(_, error)| *error == StoreError::Full), "{taken:?}");
+    for session in 1..8 {
+        store.drop_session(key(session)).await.unwrap();
+    }
+    until("room is made", Duration::from_secs(30), async || store.health() == Health::Ok).await;
+    assert_eq!(assert_holds(&store, key(0), 0).await, taken[0].0);
+    store.append(key(0), epochs[0], vec![large(taken[0].0)]).await.unwrap();
+}

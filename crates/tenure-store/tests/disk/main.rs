@@ -1,0 +1,13 @@
+//! The disk engine: the contract, and what must survive a close, a kill, a full disk, a damaged file and a
+//! loss of power.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![expect(clippy::print_stdout, reason = "the processes that are killed tell what was acknowledged")]
+
+mod backup;
+mod damage;
+mod full;
+mod keep;
+mod sample;
+mod space;
+mod tools;

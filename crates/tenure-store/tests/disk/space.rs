@@ -1,0 +1,64 @@
+//! Room comes back after much was removed.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tenure_session::id::{NodeId, Position, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{Keep, NewEvent, Place, Store};
+use tenure_store::disk::{Disk, Sync};
+
+use super::tools::{ALL, bodies, files, key, noise, until};
+
+/// What a folder takes on the disk, not what its files claim to be long.
+fn taken(folder: &Path) -> u64 {
+    // A file may go between two looks.
+    let blocks = |path: &PathBuf| std::fs::metadata(path).map_or(0, |data| data.blocks());
+    files(folder, |_| true).iter().map(blocks).sum::<u64>() * 512
+}
+
+/// Ten events of 4000 bytes that cannot be compressed.
+fn ten(number: u64) -> Vec<NewEvent> {
+    let body = noise(number, 4000);
+    let event = NewEvent { stream: StreamId::new(0), body, place: Place::Middle, at: Time(1) };
+    vec![event; 10]
+}
+
+#[tokio::test]
+async fn room_comes_back_after_most_sessions_are_gone() {
+    let folder = TempDir::new().unwrap();
+    let store = Disk::open(folder.path(), Sync::Os).unwrap();
+    for session in 0..100 {
+        let epoch = store.claim(key(session), NodeId::random(), None).await.unwrap();
+        for number in 0..25 {
+            store.append(key(session), epoch, ten(u64::from(session) * 100 + number)).await.unwrap();
+        }
+    }
+    let before = taken(folder.path());
+    assert!(before > 100 << 20, "{before} bytes on disk for 100 MB of events");
+    for session in 0..90 {
+        store.drop_session(key(session)).await.unwrap();
+    }
+    let keep = Keep { events: 10, bytes: usize::MAX, since: Time(0) };
+    for session in 90..95 {
+        assert_eq!(store.trim(key(session), keep).await.unwrap().events, 10);
+    }
+    // What is left is 5 MB of events and the part of the journal that the engine does not let go of.
+    until("room comes back", Duration::from_secs(60), async || taken(folder.path()) < 60 << 20).await;
+    for session in 0..90 {
+        assert_eq!(bodies(&store, key(session), 0).await.len(), 0);
+    }
+    for session in 90..100 {
+        let events = store.read(key(session), StreamId::new(0), Position::START, ALL).await.unwrap().events;
+        let first = if session < 95 { 24 } else { 0 };
+        let expected = (first..25).flat_map(|number| ten(u64::from(session) * 100 + number));
+        assert!(
+            events
+                .iter()
+                .map(|event| &event.body)
+                .eq(expected.map(|event| event.body).collect::<Vec<_>>().iter())
+        );
+    }
+}

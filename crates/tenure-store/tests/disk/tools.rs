@@ -1,0 +1,68 @@
+//! What the tests of the disk engine share: keys, events, folders, and looking at what a store holds.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tenure_session::id::{Position, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{NewEvent, Place, ReadLimit, Store};
+use tenure_store::disk::Disk;
+
+pub(crate) const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
+
+pub(crate) fn event(stream: u32, body: &str) -> NewEvent {
+    let body = Bytes::copy_from_slice(body.as_bytes());
+    NewEvent { stream: StreamId::new(stream), body, place: Place::Middle, at: Time(1_000) }
+}
+
+pub(crate) fn key(number: u8) -> SessionKey {
+    SessionKey::from_bytes([number; 16])
+}
+
+pub(crate) async fn bodies(store: &Disk, session: SessionKey, stream: u32) -> Vec<String> {
+    let stretch = store.read(session, StreamId::new(stream), Position::START, ALL).await.unwrap();
+    stretch.events.iter().map(|event| String::from_utf8_lossy(&event.body).into_owned()).collect()
+}
+
+/// Bytes that cannot be compressed and differ with the number.
+pub(crate) fn noise(number: u64, length: usize) -> Bytes {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        // xorshift64, good enough to defeat LZ4.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes.into()
+}
+
+/// Asks again and again until the answer is yes, or fails.
+pub(crate) async fn until(what: &str, deadline: Duration, mut is: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !is().await {
+        assert!(start.elapsed() < deadline, "{what}: not within {deadline:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// All files below a folder whose name passes, the largest last.
+pub(crate) fn files(folder: &Path, passes: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if passes(&path) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort_by_cached_key(|path| std::fs::metadata(path).map_or(0, |data| data.len()));
+    found
+}
