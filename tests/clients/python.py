@@ -1,8 +1,9 @@
 """Runs a real client, built with the Python SDK, against a server with the conformance fixtures.
 
-Usage: DIR/venv/bin/python tests/clients/python.py URL      (SDK v1)
-       DIR/venv-v2/bin/python tests/clients/python.py URL   (SDK v2)
-where DIR is the folder that `tests/clients/install` filled. Both speak 2025-11-25.
+Usage: DIR/venv/bin/python tests/clients/python.py URL [PID_FILE]      (SDK v1)
+       DIR/venv-v2/bin/python tests/clients/python.py URL [PID_FILE]   (SDK v2)
+where DIR is the folder that `tests/clients/install` filled. Both speak 2025-11-25. With a PID_FILE the
+server is the demo behind `tests/clients/keeper`, and is killed in the middle of a call.
 `typescript.mjs` has the same steps: keep the two alike.
 
 Every step opens a session of its own and ends it, so a broken step cannot break the next one.
@@ -10,7 +11,10 @@ Every step opens a session of its own and ends it, so a broken step cannot break
 
 import asyncio
 import importlib.metadata
+import os
+import pathlib
 import re
+import signal
 import sys
 import warnings
 from contextlib import asynccontextmanager
@@ -141,6 +145,27 @@ async def terminate(url):
     assert status == 404, f"status {status} after the session ended"
 
 
+async def go_on_after_a_kill(url, pid_file):
+    async with open_client(url) as client:
+        values = []
+
+        def take(value):
+            values.append(value)
+            if len(values) == 3:
+                os.kill(int(pathlib.Path(pid_file).read_text()), signal.SIGKILL)
+
+        arguments = {"seconds": 8, "interval_ms": 250}
+        text = await client.call("long_task", arguments, on_progress=take)
+        assert text == "worked for 2 s", f"got {text!r}"
+        assert values == list(range(9)), f"every step once, got {values}"
+        client.assert_polled()
+        # The same session, in another process.
+        text = await client.call("public_echo", {"text": "still here"})
+        assert text == "still here", f"got {text!r}"
+        begun = [r for r in client.sent if b'"initialize"' in r.content]
+        assert len(begun) == 1, f"{len(begun)} sessions"
+
+
 STEPS = {
     "connect": connect,
     "list": list_everything,
@@ -155,17 +180,18 @@ STEPS = {
 }
 
 
-async def main(url):
+async def main(url, *pid_file):
     failed = 0
-    for name, run in STEPS.items():
+    steps = {"go on after a kill": go_on_after_a_kill} if pid_file else STEPS
+    for name, run in steps.items():
         try:
             with anyio.fail_after(STEP_DEADLINE_SECONDS):
-                await run(url)
+                await run(url, *pid_file)
             print(f"ok {name}", flush=True)
         except Exception as error:
             failed += 1
             print(f"not ok {name}: {reason_of(error)}", flush=True)
-    print(f"{len(STEPS) - failed} passed, {failed} failed")
+    print(f"{len(steps) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 
@@ -318,6 +344,6 @@ def reason_of(error):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python.py URL")
-    sys.exit(asyncio.run(main(sys.argv[1])))
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: python.py URL [PID_FILE]")
+    sys.exit(asyncio.run(main(*sys.argv[1:])))

@@ -7,12 +7,13 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::Failure;
 use crate::config::{Log, LogFormat};
 
-/// Starts logging. `rmcp` tells of every session it starts, which we do ourselves.
+/// Starts logging. `rmcp` tells of every session it starts, which we do ourselves, and the disk engine of every
+/// file.
 ///
 /// # Errors
 /// When the filter cannot be read.
 pub fn start(log: &Log) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(format!("rmcp=warn,{}", log.level)).map_err(|error| {
+    let filter = EnvFilter::try_new(format!("rmcp=warn,fjall=warn,lsm_tree=warn,{}", log.level)).map_err(|error| {
         Failure::new(format!("cannot read the log level `{}`", log.level))
             .caused_by(error)
             .hint("use error, warn, info, debug or trace, or a filter such as `info,tenure_session=debug`")
