@@ -74,9 +74,17 @@ impl Census {
     /// A session ended without having been woken. `earlier` says that an earlier process left it.
     pub(super) fn leave(&self, key: SessionKey, principal: &Principal, earlier: bool) {
         let mut counts = self.counts.lock();
-        let counted = !earlier || counts.all_counted || counts.counted.is_some_and(|last| key <= last);
-        if counted {
+        if !earlier || counts.has_counted(key) {
             counts.remove(principal);
+        }
+    }
+
+    /// A session came into the store without having been created here. The opposite of [`Census::leave`].
+    pub(super) fn enter(&self, key: SessionKey, principal: &Principal, earlier: bool) {
+        let mut counts = self.counts.lock();
+        // One that is still to be counted with the others of earlier processes is not counted twice.
+        if !earlier || counts.has_counted(key) {
+            counts.add(principal);
         }
     }
 
@@ -86,6 +94,11 @@ impl Census {
 }
 
 impl Counts {
+    /// Whether a session of an earlier process with this key has had its turn.
+    fn has_counted(&self, key: SessionKey) -> bool {
+        self.all_counted || self.counted.is_some_and(|last| key <= last)
+    }
+
     fn add(&mut self, principal: &Principal) {
         self.total += 1;
         *self.by_principal.entry_ref(principal).or_insert(0) += 1;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use super::deadline::Due;
+use super::operate;
 use super::session::{Session, State, ended_error};
 use super::sessions::{Inner, Sessions, store_failed};
 use super::wake::{self, Dormant};
@@ -208,13 +209,9 @@ impl Inner {
     /// Ends a session that is not in memory. Returns false if it was changed meanwhile.
     pub(super) async fn end_dormant(&self, dormant: &Dormant, end: End) -> Result<bool, StoreError> {
         let now = self.clock.now();
-        let value = Tombstone::new(dormant.record.owner.as_deref(), end, now).encode();
         let until = now.after(self.limits.tombstone_ttl);
-        let key = RecordKey::session(dormant.key);
-        match self.store.put(key, value, Expected::Version(dormant.version), Some(until)).await {
-            Ok(_) => {}
-            Err(StoreError::Conflict { .. }) => return Ok(false),
-            Err(error) => return Err(error),
+        if !operate::entomb(self.store.as_ref(), dormant, end, now, until).await? {
+            return Ok(false);
         }
         tracing::debug!(session = ?dormant.key, how = ?end, "dormant session ended");
         self.ended.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@
 //! Reading order: [`Sessions`] (create, find, list), [`Session`] (what one holds), `link` (to the server
 //! behind), `call` (a request from the client), `ask` (a request to the client), `stream` and `reader`
 //! (events out), `save` (the record), `sleep`, `wake` and `reopen` (dormant and back), `deadline` and `sweep`
-//! (expiry), `ending` (the end of one session), `drain` (shutdown).
+//! (expiry), `ending` (the end of one session), `operate` (what operators do), `drain` (shutdown).
 
 mod ask;
 mod call;
@@ -19,6 +19,7 @@ mod drain;
 mod ending;
 mod link;
 mod live;
+mod operate;
 mod reader;
 mod reopen;
 mod save;
@@ -31,7 +32,9 @@ mod wake;
 
 pub use call::Answer;
 pub use context::{CallContext, Caller, Fanout, News, Outlet};
+pub use operate::{Existing, NotAdopted, SavedSession, adopt, revoke};
 pub use reader::{Item, Reader};
+pub use reopen::noted_requests;
 pub use save::Metadata;
 pub use session::{CallInfo, Session, SessionInfo};
 pub use sessions::{Created, Parts, Sessions, Tallies};

@@ -13,7 +13,7 @@ use super::sessions::Sessions;
 use super::wake::Dormant;
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::Time;
-use crate::port::store::{Expected, RecordKey, SavedLog, Store, StoreError, Version};
+use crate::port::store::{Expected, RecordKey, SavedLog, Store, StoreError};
 use crate::record::{End, Kept, SessionRecord, Tombstone, Unreadable};
 
 /// How long the place of a session is held while it is being replaced, should that be cut short.
@@ -139,38 +139,58 @@ pub async fn adopt(
 /// Ends a session in a store that no server has open. Returns whether there was one.
 ///
 /// # Errors
-/// When the store fails; the session then goes on.
+/// When the store fails; the session then goes on, unless only its events could not be forgotten.
 pub async fn revoke(
     store: &dyn Store,
     key: SessionKey,
     now: Time,
     tombstone_ttl: Duration,
 ) -> Result<bool, StoreError> {
-    let Some(record) = store.get(RecordKey::session(key)).await? else { return Ok(false) };
-    let Ok(Kept::Session(session)) = Kept::decode(&record.value) else { return Ok(false) };
-    let until = now.after(tombstone_ttl);
-    let ended = entomb(store, key, record.version, &session, End::Revoked, now, until).await?;
-    if ended {
-        store.drop_session(key).await?;
+    loop {
+        let Some(record) = store.get(RecordKey::session(key)).await? else { return Ok(false) };
+        let Ok(Kept::Session(session)) = Kept::decode(&record.value) else { return Ok(false) };
+        let dormant = Dormant { key, version: record.version, record: session };
+        if entomb(store, &dormant, End::Revoked, now, now.after(tombstone_ttl)).await? {
+            store.drop_session(key).await?;
+            return Ok(true);
+        }
     }
-    Ok(ended)
 }
 
 /// Leaves a tombstone where the record of a session is that is not in memory. Returns false if the record was
 /// changed meanwhile.
 pub(super) async fn entomb(
     store: &dyn Store,
-    key: SessionKey,
-    version: Version,
-    session: &SessionRecord,
+    dormant: &Dormant,
     end: End,
     now: Time,
     until: Time,
 ) -> Result<bool, StoreError> {
-    let value = Tombstone::new(session.owner.as_deref(), end, now).encode();
-    match store.put(RecordKey::session(key), value, Expected::Version(version), Some(until)).await {
+    let value = Tombstone::new(dormant.record.owner.as_deref(), end, now).encode();
+    let (key, expected) = (RecordKey::session(dormant.key), Expected::Version(dormant.version));
+    match store.put(key, value, expected, Some(until)).await {
         Ok(_) => Ok(true),
         Err(StoreError::Conflict { .. }) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+fn owner(session: &SessionRecord) -> Principal {
+    session.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named)
+}
+
+/// A record that came up since it was looked for.
+fn exists(error: StoreError) -> NotAdopted {
+    match error {
+        StoreError::Conflict { .. } => NotAdopted::Exists,
+        error => NotAdopted::Store(error),
+    }
+}
+
+/// A record that somebody wrote since it was read: only a session that wakes does.
+fn awake(error: StoreError) -> NotAdopted {
+    match error {
+        StoreError::Conflict { .. } => NotAdopted::Awake,
+        error => NotAdopted::Store(error),
     }
 }

@@ -49,7 +49,7 @@ impl Reopened {
             }
             let mut open = Self {
                 stream: known.stream,
-                requests: known.note.as_ref().map(requests).unwrap_or_default(),
+                requests: known.note.as_ref().map(noted_requests).unwrap_or_default(),
                 asked: Vec::new(),
                 progress: None,
             };
@@ -82,8 +82,8 @@ impl Reopened {
     }
 }
 
-/// The requests of a note: one, or those of a batch.
-fn requests(note: &Bytes) -> Vec<Request> {
+/// The requests that the note beside a stream names: one, or those of a batch.
+pub fn noted_requests(note: &Bytes) -> Vec<Request> {
     let messages = match Incoming::parse(note) {
         Ok(Incoming::One(message)) => vec![message],
         Ok(Incoming::Batch(elements)) => {

@@ -113,8 +113,18 @@ pub struct CallInfo {
     pub id: RequestId,
     /// What was asked.
     pub method: Method,
+    /// The tool, if one was called.
+    pub tool: Option<String>,
     /// When.
     pub started: Time,
+    /// When the server last reported progress, or got an answer to a question.
+    pub progressed: Option<Time>,
+    /// Questions to the client that it waits for.
+    pub asking: usize,
+    /// The stream that its answer comes on, if it became one.
+    pub stream: Option<StreamId>,
+    /// Whether somebody reads that stream.
+    pub is_read: bool,
 }
 
 /// What operators see of a session.
@@ -250,7 +260,18 @@ impl Session {
                 .map(|(id, call)| CallInfo {
                     id: id.clone(),
                     method: call.method.clone(),
+                    tool: match call.method {
+                        Method::ToolsCall => rules::tool_name(call.params.as_ref()),
+                        _ => None,
+                    },
                     started: call.started,
+                    progressed: call.progressed,
+                    asking: call.asking,
+                    stream: call.stream,
+                    is_read: call
+                        .stream
+                        .and_then(|stream| state.streams.get(&stream))
+                        .is_some_and(|stream| stream.reader.is_some()),
                 })
                 .collect(),
             readers: state.streams.values().filter(|stream| stream.reader.is_some()).count(),

@@ -53,6 +53,8 @@ pub(super) struct Stream {
     pub(super) delivered: Position,
     /// Whether the log knows of the stream, so that a client may come back to it.
     pub(super) known: Known,
+    /// The note, if it could not be written.
+    unwritten: Option<Bytes>,
     /// The next reader is to be sent away at once, to come back later.
     pub(super) close_first: bool,
     /// Events that could not be logged while nobody read; for the next reader. Bounded like a tail.
@@ -69,7 +71,7 @@ pub(super) enum Known {
     Soon,
     /// It does.
     Yes,
-    /// The note could not be written.
+    /// The note could not be written; it goes with the next event.
     No,
 }
 
@@ -230,6 +232,11 @@ impl Session {
     }
 
     pub(super) fn push(&self, state: &mut State, stream: StreamId, body: Bytes, place: Place) {
+        let entry = state.streams.entry(stream).or_default();
+        if let Some(note) = entry.unwritten.take() {
+            entry.known = Known::Soon;
+            self.push(state, stream, note, Place::Note);
+        }
         state.outbox.bytes += body.len();
         state.streams.entry(stream).or_default().queued += 1;
         state.outbox.queue.push_back(NewEvent { stream, body, place, at: self.inner.clock.now() });
@@ -361,7 +368,10 @@ impl Session {
         let Some(stream) = state.streams.get_mut(&event.stream) else { return };
         stream.queued -= 1;
         if event.place == Place::Note {
-            stream.known = if position.is_some() { Known::Yes } else { Known::No };
+            (stream.known, stream.unwritten) = match position {
+                Some(_) => (Known::Yes, None),
+                None => (Known::No, Some(event.body)),
+            };
             stream.wake_reader();
             return;
         }

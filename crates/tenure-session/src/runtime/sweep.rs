@@ -94,10 +94,14 @@ async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<
             let dormant = super::wake::Dormant { key: key.key, version, record };
             inner.end_dormant(&dormant, End::Expired).await
         }
-        Ok(Kept::Tombstone(_)) => match inner.store.delete(key, version).await {
-            Ok(()) | Err(StoreError::Conflict { .. }) => Ok(true),
-            Err(error) => Err(error),
-        },
+        Ok(Kept::Tombstone(_)) => {
+            // Its events went when it ended, unless the process did too at that very moment.
+            inner.store.drop_session(key.key).await?;
+            match inner.store.delete(key, version).await {
+                Ok(()) | Err(StoreError::Conflict { .. }) => Ok(true),
+                Err(error) => Err(error),
+            }
+        }
         Err(error) => {
             tracing::error!(session = ?key.key, %error, "a record that is due cannot be read; left as it is");
             Ok(false)

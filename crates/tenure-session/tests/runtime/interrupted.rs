@@ -199,3 +199,23 @@ async fn a_question_of_the_old_process_is_withdrawn_and_its_answer_is_not_taken_
     call.answer(&json!({}));
     assert_eq!(all(&mut resumed).await, ["result 1"]);
 }
+
+#[tokio::test]
+async fn a_note_that_could_not_be_written_goes_with_the_next_event() {
+    let mut world = World::new();
+    let old = world.session().await;
+    world.store.set_broken(true);
+    let waiting = send(&old, runtime::request(1, "tools/call", &json!({})));
+    let call = world.script.call().await;
+    say(&call, "unlogged").await;
+    let mut reader = reader_of(waiting.await.unwrap());
+    assert_eq!(event(&mut reader).await.unwrap().0, None);
+    world.store.set_broken(false);
+    say(&call, "logged").await;
+    let (id, _) = next(&mut reader).await;
+    let mut world = world.killed(Limits::default());
+    let session = world.find(&old).await.unwrap();
+    world.script.call().await.answer(&json!({ "tools": [] }));
+    let mut resumed = resume(&session, &id).await.unwrap();
+    assert_eq!(all(&mut resumed).await, ["prime", "error 1 interrupted"]);
+}

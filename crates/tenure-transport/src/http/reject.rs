@@ -18,6 +18,8 @@ pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
     let status = match (error.reason(), id) {
         // About one request of a working session: an answer to it, not a failure of HTTP.
         (Reason::TooManyStreams, Some(_)) => StatusCode::OK,
+        // Not about a request at all, so there is no answer that could say it.
+        (Reason::BackendUnavailable | Reason::Internal, None) => StatusCode::SERVICE_UNAVAILABLE,
         (reason, _) => status(reason),
     };
     log(error, status);
