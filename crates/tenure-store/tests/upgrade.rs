@@ -1,0 +1,57 @@
+//! A store that an earlier version wrote opens, and its sessions go on.
+//!
+//! `fixtures/store-1.tar.gz` was written by the first version of the disk engine, before there were notes of open
+//! requests. Whoever changes the layout adds a fixture of the version before.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tenure_session::id::{EventId, Position, StreamId};
+use tenure_session::{Limits, Principal, Reason, SessionId};
+use tenure_store::disk::{Disk, Sync};
+use tenure_testkit::fake_backend::FakeBackend;
+use tenure_testkit::runtime;
+
+fn unpack(name: &str) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+    let unpacked = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(folder.path()).status().unwrap();
+    assert!(unpacked.success());
+    folder
+}
+
+#[tokio::test]
+async fn sessions_of_the_first_layout_go_on() {
+    let folder = unpack("store-1.tar.gz");
+    let store = Arc::new(Disk::open(&folder.path().join("store-1"), Sync::Os).unwrap());
+    let (backend, mut script) = FakeBackend::new();
+    let sessions = runtime::start(store, backend, Limits::default());
+    let deleted = SessionId::parse(b"ffffffffffffffffffffffffffffffff").unwrap();
+    let error = sessions.find(&deleted, &Principal::ANONYMOUS).await.unwrap_err();
+    assert_eq!(error.reason(), Reason::SessionDeleted);
+    let id = SessionId::parse(b"000102030405060708090a0b0c0d0e0f").unwrap();
+    let finding = sessions.clone();
+    #[expect(clippy::disallowed_methods, reason = "a test holds the handle")]
+    let find = tokio::spawn(async move { finding.find(&id, &Principal::ANONYMOUS).await.unwrap() });
+    for method in ["logging/setLevel", "resources/subscribe"] {
+        let call = script.call().await;
+        assert_eq!(call.request.method.as_str(), method);
+        call.answer(&serde_json::json!({}));
+    }
+    let session = find.await.unwrap();
+    let resume = async |stream: u32, position: u64| {
+        let after = EventId::new(&id.key(), StreamId::new(stream), Position(position)).to_string();
+        session.listen(Some(after.as_bytes())).await.unwrap()
+    };
+    let mut replayed = resume(0, 4).await;
+    assert_eq!(runtime::event(&mut replayed).await.unwrap().1["params"]["data"], "kept");
+    let mut replayed = resume(1, 0).await;
+    assert_eq!(runtime::event(&mut replayed).await.unwrap().1["params"]["data"], "one");
+    assert_eq!(runtime::event(&mut replayed).await.unwrap().1["id"], 7);
+    assert_eq!(runtime::event(&mut replayed).await, None);
+    assert_eq!(session.info().subscriptions, ["test://a"]);
+}
