@@ -1,8 +1,11 @@
 //! Every engine against the store port's contract.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
+use tenure_testkit::crash::{Crashing, Last};
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::store_contract;
 
@@ -14,6 +17,19 @@ async fn memory_keeps_the_contract() {
 #[tokio::test]
 async fn the_faulty_wrapper_keeps_the_contract_while_it_has_no_fault() {
     store_contract::all(|| Arc::new(Faulty::new(Arc::new(Memory::new())))).await;
+}
+
+#[tokio::test]
+async fn the_crashing_wrapper_keeps_the_contract_while_its_process_lives() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let count = AtomicUsize::new(0);
+    store_contract::all(|| Arc::new(Crashing::after(Arc::new(Memory::new()), u64::MAX, Last::Done))).await;
+    store_contract::all(|| {
+        let number = count.fetch_add(1, Ordering::Relaxed).to_string();
+        let disk = Disk::open(&folder.path().join(number), Sync::Os).expect("a store");
+        Arc::new(Crashing::after(Arc::new(disk), u64::MAX, Last::Done))
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 pub mod backend_contract;
 pub mod clock;
+pub mod crash;
 pub mod fake_backend;
 pub mod faulty;
 pub mod runtime;

@@ -8,6 +8,7 @@
 
 mod asks;
 mod calls;
+mod crash;
 mod expiry;
 mod hardships;
 mod interrupted;

@@ -1,0 +1,182 @@
+//! A store whose process dies in the middle of a write: that write is done or not done, and nobody hears of it.
+//!
+//! From then on nothing is answered, as by a process that is gone. What the engine has is what the next process
+//! finds. A test that lets it die at every write there is, both ways, has seen every crash that can be told apart
+//! from outside.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{
+    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
+    Store, Stored, Stretch, Survey, Version,
+};
+use tokio::sync::watch;
+
+/// What becomes of the write in whose middle the process dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Last {
+    /// It is done, but nobody hears of it.
+    Done,
+    /// It is not done.
+    Undone,
+}
+
+/// A store around a store, for a process that dies.
+pub struct Crashing {
+    inner: Arc<dyn Store>,
+    /// Writes that still succeed.
+    left: AtomicU64,
+    last: Last,
+    dead: watch::Sender<bool>,
+}
+
+impl Crashing {
+    /// A store whose process dies in the write after this many.
+    pub fn after(inner: Arc<dyn Store>, writes: u64, last: Last) -> Self {
+        Self { inner, left: AtomicU64::new(writes), last, dead: watch::Sender::new(false) }
+    }
+
+    /// Resolves when the process is dead.
+    pub async fn died(&self) {
+        // The sender is ours, so it cannot be gone.
+        let _ = self.dead.subscribe().wait_for(|dead| *dead).await;
+    }
+
+    /// Whether the process is dead.
+    pub fn is_dead(&self) -> bool {
+        *self.dead.borrow()
+    }
+
+    fn read<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Stored<T>) -> Stored<T> {
+        if self.is_dead() {
+            return Box::pin(std::future::pending());
+        }
+        let (read, mut dead) = (operation(self.inner.as_ref()), self.dead.subscribe());
+        Box::pin(async move {
+            let died = async move { dead.wait_for(|dead| *dead).await.is_ok() };
+            tokio::select! {
+                biased;
+                _ = died => {}
+                answer = read => return answer,
+            }
+            std::future::pending().await
+        })
+    }
+
+    fn write<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Stored<T>) -> Stored<T> {
+        if self.is_dead() {
+            return Box::pin(std::future::pending());
+        }
+        let take = |left: u64| left.checked_sub(1);
+        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
+            return self.read(operation);
+        }
+        let (last, dead) = (self.last, self.dead.clone());
+        let write = (last == Last::Done).then(|| operation(self.inner.as_ref()));
+        Box::pin(async move {
+            if let Some(write) = write {
+                // Whatever the engine said to it, nobody is left to hear it.
+                drop(write.await);
+            }
+            dead.send_replace(true);
+            std::future::pending().await
+        })
+    }
+}
+
+impl Store for Crashing {
+    fn put(
+        &self,
+        key: RecordKey,
+        value: Bytes,
+        expected: Expected,
+        deadline: Option<Time>,
+    ) -> Stored<Version> {
+        self.write(|store| store.put(key, value, expected, deadline))
+    }
+
+    fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
+        self.read(|store| store.get(key))
+    }
+
+    fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
+        self.write(|store| store.delete(key, expected))
+    }
+
+    fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
+        self.read(|store| store.expired(space, now, limit))
+    }
+
+    fn list(
+        &self,
+        space: Space,
+        after: Option<SessionKey>,
+        limit: usize,
+    ) -> Stored<Vec<(SessionKey, Record)>> {
+        self.read(|store| store.list(space, after, limit))
+    }
+
+    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
+        self.write(|store| store.claim(session, node, expected))
+    }
+
+    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
+        self.read(|store| store.owner(session))
+    }
+
+    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
+        self.write(|store| store.release(session, epoch))
+    }
+
+    fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
+        self.write(|store| store.append(session, epoch, batch))
+    }
+
+    fn read(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Position,
+        limit: ReadLimit,
+    ) -> Stored<Stretch> {
+        self.read(|store| store.read(session, stream, after, limit))
+    }
+
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+        self.write(|store| store.trim(session, keep))
+    }
+
+    fn drop_session(&self, session: SessionKey) -> Stored<()> {
+        self.write(|store| store.drop_session(session))
+    }
+
+    fn tail(&self, session: SessionKey) -> Stored<Position> {
+        self.read(|store| store.tail(session))
+    }
+
+    fn survey(&self, session: SessionKey) -> Stored<Survey> {
+        self.read(|store| store.survey(session))
+    }
+
+    fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {
+        self.write(|store| store.restore(session, log))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.inner.trouble()
+    }
+}
+
+impl std::fmt::Debug for Crashing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Crashing")
+    }
+}
