@@ -63,7 +63,7 @@ impl<P: FnMut(Stage)> Copy<P> {
     fn run(mut self) -> Result<Totals, DiskError> {
         let to = self.to.clone();
         let io = DiskError::io(&to);
-        std::fs::create_dir_all(&to).map_err(&io)?;
+        super::open::make_folder(&to).map_err(&io)?;
         if std::fs::read_dir(&to).map_err(&io)?.next().is_some() {
             return Err(io(std::io::ErrorKind::DirectoryNotEmpty.into()));
         }

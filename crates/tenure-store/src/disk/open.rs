@@ -82,7 +82,7 @@ impl Disk {
     pub fn open_with(folder: &Path, options: Options) -> Result<Self, DiskError> {
         let io = DiskError::io(folder);
         let engine = |cause| DiskError::engine(folder, cause);
-        std::fs::create_dir_all(folder).map_err(&io)?;
+        make_folder(folder).map_err(&io)?;
         let mark = Mark::open(folder).map_err(&io)?;
         if mark.is_damaged() {
             let file = mark.path().display();
@@ -225,4 +225,14 @@ impl std::fmt::Debug for Disk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Disk").field("sync", &self.sync).finish_non_exhaustive()
     }
+}
+
+/// Makes the folder of a store, for its owner alone: what clients and servers say to each other is nobody else's
+/// business. One that is there already keeps the rights it has.
+pub(super) fn make_folder(folder: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
 }

@@ -163,15 +163,17 @@ impl Writer {
         self.room.admit(self.bytes + bytes, growth)
     }
 
-    /// A refusal is told at once; a success only when it is committed.
+    /// Told when the batch is committed, a refusal too: it may be due to another write of the same batch, which
+    /// whoever is refused must find when it looks.
     fn answer<T: Send + 'static>(&mut self, done: Done<T>, outcome: Result<T, StoreError>) {
-        match outcome {
+        self.answers.push(Box::new(move |committed| {
+            let outcome = match outcome {
+                Ok(_) if !committed => Err(StoreError::Unknown),
+                outcome => outcome,
+            };
             // Whoever asked may be gone; then nobody wants to know.
-            Err(error) => drop(done.send(Err(error))),
-            Ok(value) => self.answers.push(Box::new(move |committed| {
-                drop(done.send(if committed { Ok(value) } else { Err(StoreError::Unknown) }));
-            })),
-        }
+            drop(done.send(outcome));
+        }));
     }
 
     pub(super) fn commit(&mut self) {

@@ -157,3 +157,34 @@ async fn nothing_acknowledged_is_lost_by_a_kill() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_new_store_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = TempDir::new().unwrap();
+    let store = folder.path().join("a/b");
+    let _open = Disk::open(&store, Sync::Os).unwrap();
+    assert_eq!(std::fs::metadata(store).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[tokio::test]
+async fn whoever_is_refused_finds_what_was_written_instead() {
+    let folder = TempDir::new().unwrap();
+    let store = Arc::new(Disk::open(folder.path(), Sync::Os).unwrap());
+    for round in 0..200u8 {
+        let record = RecordKey::session(key(round));
+        let writers: Vec<_> =
+            (0..8).map(|_| store.put(record, Bytes::from_static(b"v"), Expected::Absent, None)).collect();
+        let mut tasks = tokio::task::JoinSet::new();
+        for writer in writers {
+            let store = Arc::clone(&store);
+            tasks.spawn(async move {
+                if let Err(StoreError::Conflict { current }) = writer.await {
+                    let found = store.get(record).await.unwrap().expect("the one that won");
+                    assert_eq!(Some(found.version), current);
+                }
+            });
+        }
+        tasks.join_all().await;
+    }
+}
