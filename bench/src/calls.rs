@@ -16,6 +16,7 @@ use crate::process::Server;
 use crate::progress;
 use crate::rows::Rows;
 use crate::stats::{Spread, cell};
+use crate::store::target::{self, Target};
 
 /// The rows others are compared with.
 const BASELINES: [&str; 2] = ["axum", "rmcp"];
@@ -26,6 +27,7 @@ pub(crate) struct CallsReport {
     warm_up_seconds: f64,
     seconds: f64,
     rows: Vec<CallsRow>,
+    targets: Vec<Target>,
 }
 
 #[derive(Debug, Serialize)]
@@ -60,6 +62,7 @@ pub(crate) async fn run(rows: &Rows, args: &CallsArgs) -> Result<CallsReport> {
         warm_up_seconds: args.warm_up,
         seconds: args.seconds,
         rows: rows.iter().map(|row| CallsRow { name: row.name, rounds: Vec::new() }).collect(),
+        targets: Vec::new(),
     };
     for round in 0..args.rounds {
         for (place, row) in rows.round(round) {
@@ -80,6 +83,7 @@ pub(crate) async fn run(rows: &Rows, args: &CallsArgs) -> Result<CallsReport> {
             report.rows[place].rounds.push(figures);
         }
     }
+    report.targets = report.targets().into_iter().collect();
     Ok(report)
 }
 
@@ -137,14 +141,24 @@ impl CallsReport {
             )
             .expect("a string takes any text");
         }
-        text += &self.ratios();
-        text
+        text + &self.ratios() + &target::table(&self.targets)
+    }
+
+    fn row(&self, name: &str) -> Option<&CallsRow> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+
+    /// A call on a live session writes nothing, so keeping sessions on disk must not cost it anything.
+    fn targets(&self) -> Option<Target> {
+        let (memory, disk) = (self.row("tenure")?, self.row("tenure-disk")?);
+        let ratio = disk.ratio(memory, |round| round.server_cpu_us_per_call);
+        let measured = ratio.map(|spread| spread.median);
+        Some(Target::at_most("CPU per call, `tenure-disk` ÷ `tenure`", 1.05, "", measured))
     }
 
     /// The table of ratios, if a baseline ran.
     fn ratios(&self) -> String {
-        let baselines: Vec<_> =
-            BASELINES.iter().filter_map(|name| self.rows.iter().find(|row| row.name == *name)).collect();
+        let baselines: Vec<_> = BASELINES.iter().filter_map(|name| self.row(name)).collect();
         if baselines.is_empty() {
             return String::new();
         }

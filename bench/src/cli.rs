@@ -14,15 +14,18 @@ Examples:
   tenure-bench idle --sessions 100000              bytes per idle session
   tenure-bench streams --streams 5000              bytes per open GET stream
   tenure-bench replay --events 10000               time to replay what a client missed
+  tenure-bench store                               everything about storage, with full sizes
+  tenure-bench store append open --rounds 5        two of its questions, five rounds
+  tenure-bench store --quick                       a smoke run of a few seconds; no figures to show
   tenure-bench all --json figures.json             everything, raw figures into a file
 
-Rows: hyper, axum (floors), rmcp (its own HTTP service), tenure, tenure-rmcp, tenure-native.
+Rows: hyper, axum (floors), rmcp (its own HTTP service), tenure, tenure-disk, tenure-rmcp, tenure-native.
 Binaries of Tenure are looked up beside this one; build them first with
   cargo build --release -p tenure --bins --examples
 
 The Markdown report goes to stdout, progress to stderr.";
 
-/// Measures MCP servers side by side: calls, idle sessions, open streams, replay.
+/// Measures MCP servers side by side: calls, idle sessions, open streams, replay, storage.
 #[derive(Debug, Parser)]
 #[command(name = "tenure-bench", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -40,10 +43,18 @@ pub(crate) enum Command {
     Streams(StreamsCommand),
     /// How long does it take to replay missed events?
     Replay(ReplayCommand),
-    /// All four questions, one after the other
+    /// What does storage cost, and who waits for it?
+    Store(StoreCommand),
+    /// All questions, one after the other
     All(AllCommand),
     /// Run one of the built-in servers; prints its endpoint as the first line
     Server(ServerArgs),
+    /// Make one measurement of `store` and print it; the harness starts these
+    #[command(hide = true)]
+    StoreWorker {
+        /// What to measure, as JSON
+        task: String,
+    },
 }
 
 impl Command {
@@ -54,8 +65,9 @@ impl Command {
             Command::Idle(args) => &args.common,
             Command::Streams(args) => &args.common,
             Command::Replay(args) => &args.common,
+            Command::Store(args) => &args.common,
             Command::All(args) => &args.common,
-            Command::Server(_) => return None,
+            Command::Server(_) | Command::StoreWorker { .. } => return None,
         };
         common.json.as_deref()
     }
@@ -94,6 +106,14 @@ pub(crate) struct ReplayCommand {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct StoreCommand {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct AllCommand {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
@@ -105,9 +125,15 @@ pub(crate) struct AllCommand {
     pub(crate) streams: StreamsArgs,
     #[command(flatten)]
     pub(crate) replay: ReplayArgs,
+    /// Sessions in the store that is opened [default: 1000000]
+    #[arg(long, value_name = "SESSIONS")]
+    pub(crate) store_sessions: Option<u64>,
+    /// Events in the store that is opened [default: 5000000]
+    #[arg(long, value_name = "EVENTS")]
+    pub(crate) store_events: Option<u64>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct CommonArgs {
     /// Measure only these rows
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
@@ -118,6 +144,9 @@ pub(crate) struct CommonArgs {
     /// Where the release binaries are [default: the folder of this binary]
     #[arg(long, value_name = "DIR")]
     pub(crate) bin_dir: Option<PathBuf>,
+    /// Where temporary folders are made [default: the system's folder for them]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -173,6 +202,68 @@ pub(crate) struct ReplayArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct StoreArgs {
+    /// What to ask [default: everything]
+    #[arg(value_enum, value_name = "QUESTION")]
+    pub(crate) questions: Vec<StoreQuestion>,
+    /// Small sizes and short windows, to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Sessions in the store that is opened, and at most in the one that is looked up in [default: 1000000]
+    #[arg(long)]
+    pub(crate) sessions: Option<u64>,
+    /// Events in the store that is opened [default: 5000000]
+    #[arg(long)]
+    pub(crate) events: Option<u64>,
+    /// Interleaved rounds [default: 3]
+    #[arg(long)]
+    pub(crate) rounds: Option<usize>,
+    /// Seconds measured per row and round; stalls are looked for five times as long [default: 2]
+    #[arg(long)]
+    pub(crate) seconds: Option<f64>,
+}
+
+/// What can be asked about storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoreQuestion {
+    /// Events per second against a plain file
+    Append,
+    /// Time to look up a session, and to enter one
+    Lookup,
+    /// Time to wake a dormant session
+    Wake,
+    /// Time and memory to open a large store
+    Open,
+    /// CPU per call, store on disk against store in memory
+    Calls,
+    /// Who waits while the store is written to
+    Stalls,
+}
+
+impl StoreQuestion {
+    pub(crate) const ALL: [StoreQuestion; 6] = [
+        StoreQuestion::Append,
+        StoreQuestion::Lookup,
+        StoreQuestion::Wake,
+        StoreQuestion::Open,
+        StoreQuestion::Calls,
+        StoreQuestion::Stalls,
+    ];
+
+    /// Its name on the command line.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            StoreQuestion::Append => "append",
+            StoreQuestion::Lookup => "lookup",
+            StoreQuestion::Wake => "wake",
+            StoreQuestion::Open => "open",
+            StoreQuestion::Calls => "calls",
+            StoreQuestion::Stalls => "stalls",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Which server to run
     #[arg(value_enum)]
@@ -197,4 +288,14 @@ pub(crate) enum ServerName {
     Axum,
     /// rmcp's own Streamable HTTP service
     Rmcp,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn no_two_flags_of_a_command_have_one_name() {
+        super::Cli::command().debug_assert();
+    }
 }

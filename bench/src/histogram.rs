@@ -13,17 +13,26 @@ const BUCKETS: usize = (41 - STEP_BITS as usize) * STEPS;
 pub(crate) struct Histogram {
     counts: Box<[u64]>,
     total: u64,
+    sum: Duration,
+    max: Duration,
 }
 
 impl Histogram {
     pub(crate) fn new() -> Histogram {
-        Histogram { counts: vec![0; BUCKETS].into_boxed_slice(), total: 0 }
+        Histogram {
+            counts: vec![0; BUCKETS].into_boxed_slice(),
+            total: 0,
+            sum: Duration::ZERO,
+            max: Duration::ZERO,
+        }
     }
 
     pub(crate) fn record(&mut self, sample: Duration) {
         let nanos = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX);
         self.counts[bucket(nanos).min(BUCKETS - 1)] += 1;
         self.total += 1;
+        self.sum = self.sum.saturating_add(sample);
+        self.max = self.max.max(sample);
     }
 
     pub(crate) fn merge(&mut self, other: &Histogram) {
@@ -31,6 +40,22 @@ impl Histogram {
             *mine += theirs;
         }
         self.total += other.total;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.max = self.max.max(other.max);
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The longest sample, exactly.
+    pub(crate) fn max(&self) -> Duration {
+        self.max
+    }
+
+    /// The average, exactly; zero if there are none.
+    pub(crate) fn mean(&self) -> Duration {
+        self.sum.div_f64(self.total.max(1) as f64)
     }
 
     /// The sample below which `share` (0 to 1) of all samples lie; zero if there are none.
@@ -93,6 +118,8 @@ mod tests {
         assert!((485.0..=515.0).contains(&median), "{median}");
         assert!((960.0..=1020.0).contains(&tail), "{tail}");
         assert_eq!(histogram.total, 1_000);
+        assert_eq!(histogram.max(), Duration::from_millis(1));
+        assert_eq!(histogram.mean(), Duration::from_nanos(500_500));
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Machine {
             cpu: value(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown CPU".to_owned()),
             memory_gib: kibibytes.unwrap_or(0.0) / 1024.0 / 1024.0,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            versions: ["tenure", "rmcp", "axum", "hyper", "tokio"]
+            versions: ["tenure", "rmcp", "axum", "hyper", "tokio", "fjall"]
                 .into_iter()
                 .filter_map(|name| Some((name, locked_version(name)?)))
                 .collect(),

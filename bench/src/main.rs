@@ -1,11 +1,12 @@
-//! Measures MCP servers side by side in one run: what a call, an idle session, an open stream and
-//! a replay cost. One question per subcommand; each server is a process of its own, so that its
-//! CPU time and memory can be read from the kernel and not guessed.
+//! Measures MCP servers side by side in one run: what a call, an idle session, an open stream, a
+//! replay and storage cost. One question per subcommand; each server is a process of its own, so that
+//! its CPU time and memory can be read from the kernel and not guessed.
 //!
 //! Code map, in reading order: `cli` (flags), `rows` (which servers), `process` and `machine` (what
 //! the kernel says about them), `client` (a cheap HTTP client), `load` (the closed loop), then one
-//! module per question (`calls`, `idle`, `streams`, `replay`), `report` (tables and JSON), and
-//! `servers` (the floors and the rival, run as `tenure-bench server <name>`).
+//! module per question (`calls`, `idle`, `streams`, `replay`), `store` (questions about storage, with a
+//! map of its own), `report` (tables and JSON), and `servers` (the floors and the rival, run as
+//! `tenure-bench server <name>`).
 
 mod calls;
 mod cli;
@@ -14,6 +15,7 @@ mod clock;
 mod crowd;
 mod histogram;
 mod idle;
+mod latency;
 mod load;
 mod machine;
 mod process;
@@ -21,18 +23,20 @@ mod progress;
 mod replay;
 mod report;
 mod rows;
+mod scratch;
 mod servers;
 mod stats;
+mod store;
 mod streams;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::{AllCommand, Cli, Command};
+use crate::cli::{AllCommand, Cli, Command, CommonArgs, StoreCommand};
 use crate::report::Report;
 use crate::rows::{Bench, Rows};
 
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Server(args) => servers::run(&args),
+        Command::StoreWorker { task } => store::run_worker(&task),
         command => measure(&command),
     };
     match outcome {
@@ -96,10 +101,29 @@ async fn run(command: &Command) -> Result<Report> {
             report.describe(&rows);
             report.replay = Some(replay::run(&rows, &args.replay).await?);
         }
+        Command::Store(args) => run_store(args, &mut report).await?,
         Command::All(args) => run_all(args, &mut report).await?,
-        Command::Server(_) => unreachable!("`main` runs a server without a measurement"),
+        Command::Server(_) | Command::StoreWorker { .. } => {
+            unreachable!("`main` runs a server or worker without a measurement")
+        }
     }
     Ok(report)
+}
+
+async fn run_store(args: &StoreCommand, report: &mut Report) -> Result<()> {
+    ensure!(
+        args.common.only.is_empty(),
+        "`--only` names servers\n\nhint: name questions: `store append open`"
+    );
+    let plan = store::Plan::new(&args.common, &args.store)?;
+    let only = store::CALLS_ROWS.map(str::to_owned).to_vec();
+    let common = CommonArgs { only, ..args.common.clone() };
+    let rows = plan.calls_servers().then(|| Rows::select(&common, Bench::Calls)).transpose()?;
+    if let Some(rows) = &rows {
+        report.describe(rows);
+    }
+    report.store = Some(store::run(&plan, rows.as_ref()).await?);
+    Ok(())
 }
 
 /// Asks every question that at least one of the chosen rows can answer.
@@ -110,6 +134,7 @@ async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     let idle = Rows::select_any(&args.common, Bench::Idle)?;
     let streams = Rows::select_any(&args.common, Bench::Streams)?;
     let replay = Rows::select_any(&args.common, Bench::Replay)?;
+    let store = store::Plan::of_all(&args.common, args.store_sessions, args.store_events)?;
     for rows in [&calls, &idle, &streams, &replay] {
         report.describe(rows);
     }
@@ -124,6 +149,10 @@ async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     }
     if !replay.is_empty() {
         report.replay = Some(replay::run(&replay, &args.replay).await?);
+    }
+    // Whoever names rows wants those servers and no more.
+    if args.common.only.is_empty() {
+        report.store = Some(store::run(&store, None).await?);
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! A server under test as a process: started, asked for its CPU time and memory, and killed.
 //!
 //! The figures come from the kernel's files under `/proc`, never from the server itself. Dropping a
-//! `Server` kills it, so every way out of the harness ends what it started.
+//! `Server` kills it and removes the folder it kept its store in, so every way out of the harness ends what
+//! it started.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -10,13 +11,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
 use crate::client::Endpoint;
 use crate::progress;
-use crate::rows::Row;
+use crate::rows::{FOLDER, Row};
+use crate::scratch::Scratch;
 
 const START_DEADLINE: Duration = Duration::from_secs(15);
 /// Linux reports times in `/proc/<pid>/stat` in hundredths of a second on every architecture.
@@ -30,6 +33,8 @@ pub(crate) struct Server {
     endpoint: Endpoint,
     /// Held open: a server that prints a second line must not die of a closed pipe.
     _stdout: Lines<BufReader<ChildStdout>>,
+    /// Where its store is. Behind the child, because fields are dropped in this order.
+    _folder: Option<Scratch>,
 }
 
 impl Server {
@@ -37,8 +42,10 @@ impl Server {
     pub(crate) async fn start(row: &Row) -> Result<Server> {
         // The server's log goes to a file, where it costs the harness nothing to take it.
         let log = tempfile::tempfile().context("create a file for the server's log")?;
+        let folder = row.keeps_files().then(|| Scratch::new(row.dir.as_deref())).transpose()?;
+        let place = folder.as_ref().map_or_else(String::new, |folder| folder.path().display().to_string());
         let mut child = Command::new(&row.program)
-            .args(&row.args)
+            .args(row.args.iter().map(|arg| arg.replace(FOLDER, &place)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log.try_clone().context("share the file for the server's log")?)
@@ -60,7 +67,7 @@ impl Server {
         };
         let endpoint = Endpoint::parse(url.trim())
             .with_context(|| format!("read the endpoint of server `{}`", row.name))?;
-        Ok(Server { name: row.name, child, pid, endpoint, _stdout: lines })
+        Ok(Server { name: row.name, child, pid, endpoint, _stdout: lines, _folder: folder })
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
@@ -74,7 +81,8 @@ impl Server {
 
     /// Bytes of anonymous memory in RAM: heap and stacks, without the pages of the binary.
     pub(crate) fn memory(&self) -> Result<u64> {
-        memory_of(self.pid).with_context(|| format!("read the memory of `{}`", self.name))
+        let memory = Memory::of(&self.pid.to_string());
+        Ok(memory.with_context(|| format!("read the memory of `{}`", self.name))?.anonymous)
     }
 
     /// Waits at least `at_least`, then until memory stands still, and returns it.
@@ -182,12 +190,28 @@ pub(crate) fn require_files(count: u64) -> Result<()> {
     Ok(())
 }
 
-fn memory_of(pid: u32) -> Result<u64> {
-    // The counters in `statm` may lag behind by some pages per core; the rollup counts anew.
-    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("read its memory")?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:")).context("find the line")?;
-    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().context("read the number")?;
-    Ok(kibibytes * 1024)
+/// Bytes of memory that a process holds in RAM.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Memory {
+    /// Everything, the pages of files it maps included.
+    pub(crate) rss: u64,
+    /// Heap and stacks.
+    pub(crate) anonymous: u64,
+}
+
+impl Memory {
+    /// Of a process id, or of `self`.
+    pub(crate) fn of(process: &str) -> Result<Memory> {
+        // The counters in `statm` may lag behind by some pages per core; the rollup counts anew.
+        let path = format!("/proc/{process}/smaps_rollup");
+        let rollup = std::fs::read_to_string(path).context("read its memory")?;
+        let bytes = |key: &str| {
+            let line = rollup.lines().find_map(|line| line.strip_prefix(key)).context("find the line")?;
+            let kibibytes = line.trim().trim_end_matches("kB").trim().parse::<u64>();
+            anyhow::Ok(kibibytes.context("read the number")? * 1024)
+        };
+        Ok(Memory { rss: bytes("Rss:")?, anonymous: bytes("Anonymous:")? })
+    }
 }
 
 /// The last lines of a server's log, to go behind an error.
@@ -205,7 +229,7 @@ fn tail(mut log: File) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{CpuTime, TICK, memory_of};
+    use super::{CpuTime, Memory, TICK};
 
     fn cpu(threads_ms: u64, ticks_ms: u64) -> CpuTime {
         CpuTime { threads: Duration::from_millis(threads_ms), ticks: Duration::from_millis(ticks_ms) }
@@ -224,6 +248,7 @@ mod tests {
         while CpuTime::of("self").unwrap().since(before) < 2 * TICK {
             sum = sum.wrapping_add(std::hint::black_box(1));
         }
-        assert!(memory_of(std::process::id()).unwrap() > 4096);
+        let memory = Memory::of("self").unwrap();
+        assert!(memory.anonymous > 4096 && memory.rss >= memory.anonymous, "{memory:?}");
     }
 }

@@ -7,16 +7,19 @@ use crate::idle::IdleReport;
 use crate::machine::Machine;
 use crate::replay::ReplayReport;
 use crate::rows::Rows;
+use crate::store::StoreReport;
 use crate::streams::StreamsReport;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
+    command: String,
     machine: Machine,
     rows: Vec<Legend>,
     pub(crate) calls: Option<CallsReport>,
     pub(crate) idle: Option<IdleReport>,
     pub(crate) streams: Option<StreamsReport>,
     pub(crate) replay: Option<ReplayReport>,
+    pub(crate) store: Option<StoreReport>,
 }
 
 /// What a row is.
@@ -29,12 +32,14 @@ struct Legend {
 impl Report {
     pub(crate) fn new() -> Report {
         Report {
+            command: std::env::args().skip(1).fold("./dev bench".to_owned(), |line, arg| line + " " + &arg),
             machine: Machine::new(),
             rows: Vec::new(),
             calls: None,
             idle: None,
             streams: None,
             replay: None,
+            store: None,
         }
     }
 
@@ -48,13 +53,17 @@ impl Report {
     }
 
     pub(crate) fn markdown(&self) -> String {
+        let legend = self.rows.iter().map(|Legend { name, what }| format!("- `{name}`: {what}\n"));
+        let legend = (!self.rows.is_empty()).then(|| legend.collect());
         let sections = [
+            Some(format!("`{}`\n", self.command)),
             Some(self.machine.markdown()),
-            Some(self.rows.iter().map(|Legend { name, what }| format!("- `{name}`: {what}\n")).collect()),
+            legend,
             self.calls.as_ref().map(CallsReport::markdown),
             self.idle.as_ref().map(IdleReport::markdown),
             self.streams.as_ref().map(StreamsReport::markdown),
             self.replay.as_ref().map(ReplayReport::markdown),
+            self.store.as_ref().map(StoreReport::markdown),
         ];
         sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }

@@ -3,7 +3,6 @@
 //! A row whose binary is missing is an error with a hint, never a silent skip: a table without
 //! its losers would be a lie.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -38,6 +37,9 @@ struct Entry {
 
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
+/// Stands in a row's arguments for a fresh temporary folder.
+pub(crate) const FOLDER: &str = "{folder}";
+
 /// In the order of the tables: floors, rival, Tenure.
 const ENTRIES: &[Entry] = &[
     Entry {
@@ -69,21 +71,31 @@ const ENTRIES: &[Entry] = &[
         benches: &[Bench::Calls, Bench::Idle, Bench::Streams],
     },
     Entry {
+        name: "tenure-disk",
+        what: "tenure serve --store disk: in a fresh folder",
+        program: Program::Built {
+            file: "tenure",
+            args: &["serve", "--listen", "127.0.0.1:0", "--store", "disk:{folder}"],
+            build: "cargo build --release -p tenure",
+        },
+        benches: &[Bench::Calls],
+    },
+    Entry {
         name: "tenure-rmcp",
-        what: "an rmcp handler inside Tenure (example rmcp_echo)",
+        what: "an rmcp handler inside Tenure (example rmcp_echo), store in memory",
         program: Program::Built {
             file: "examples/rmcp_echo",
-            args: &[],
+            args: &["--store", "memory:"],
             build: "cargo build --release -p tenure --example rmcp_echo",
         },
         benches: &[Bench::Calls, Bench::Idle, Bench::Streams],
     },
     Entry {
         name: "tenure-native",
-        what: "a native backend inside Tenure (example native_echo)",
+        what: "a native backend inside Tenure (example native_echo), store in memory",
         program: Program::Built {
             file: "examples/native_echo",
-            args: &[],
+            args: &["--store", "memory:"],
             build: "cargo build --release -p tenure --example native_echo",
         },
         benches: &[Bench::Calls, Bench::Idle, Bench::Streams, Bench::Replay],
@@ -96,7 +108,17 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) program: PathBuf,
-    pub(crate) args: Vec<OsString>,
+    /// With [`FOLDER`] where a fresh folder is to be named.
+    pub(crate) args: Vec<String>,
+    /// Where that folder is made.
+    pub(crate) dir: Option<PathBuf>,
+}
+
+impl Row {
+    /// Whether it needs a folder of its own.
+    pub(crate) fn keeps_files(&self) -> bool {
+        self.args.iter().any(|arg| arg.contains(FOLDER))
+    }
 }
 
 /// The rows of one table.
@@ -129,7 +151,7 @@ impl Rows {
         };
         able(bench)
             .filter(|entry| common.only.is_empty() || common.only.iter().any(|name| name == entry.name))
-            .map(|entry| resolve(entry, bench, &own, &folder))
+            .map(|entry| resolve(entry, bench, &own, &folder, common.dir.as_deref()))
             .collect::<Result<_>>()
             .map(Rows)
     }
@@ -154,7 +176,7 @@ fn able(bench: Bench) -> impl Iterator<Item = &'static Entry> {
     ENTRIES.iter().filter(move |entry| entry.benches.contains(&bench))
 }
 
-fn resolve(entry: &Entry, bench: Bench, own: &Path, folder: &Path) -> Result<Row> {
+fn resolve(entry: &Entry, bench: Bench, own: &Path, folder: &Path, dir: Option<&Path>) -> Result<Row> {
     let (program, args) = match entry.program {
         Program::Own => {
             let mut args = vec!["server", entry.name, "--until-stdin-closes"];
@@ -176,18 +198,18 @@ fn resolve(entry: &Entry, bench: Bench, own: &Path, folder: &Path) -> Result<Row
             (program, args.to_vec())
         }
     };
-    let args = args.into_iter().map(OsString::from).collect();
-    Ok(Row { name: entry.name, what: entry.what, program, args })
+    let args = args.into_iter().map(str::to_owned).collect();
+    Ok(Row { name: entry.name, what: entry.what, program, args, dir: dir.map(Path::to_owned) })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Bench, Rows};
+    use super::{Bench, ENTRIES, FOLDER, Program, Rows};
     use crate::cli::CommonArgs;
 
     fn only(names: &[&str]) -> CommonArgs {
         let only = names.iter().map(|name| (*name).to_owned()).collect();
-        CommonArgs { only, json: None, bin_dir: Some("no-such-folder".into()) }
+        CommonArgs { only, json: None, bin_dir: Some("no-such-folder".into()), dir: None }
     }
 
     #[test]
@@ -203,6 +225,15 @@ mod tests {
         assert!(Rows::select_any(&only(&["hyper"]), Bench::Idle).unwrap().is_empty());
         let error = Rows::select_any(&only(&["hype"]), Bench::Idle).unwrap_err().to_string();
         assert!(error.starts_with("no row is called `hype`"), "{error}");
+    }
+
+    #[test]
+    fn no_row_uses_the_store_in_the_users_own_folder() {
+        for entry in ENTRIES {
+            let Program::Built { args, .. } = entry.program else { continue };
+            let at = args.iter().position(|arg| *arg == "--store").expect(entry.name);
+            assert!(args[at + 1] == "memory:" || args[at + 1].contains(FOLDER), "{}", entry.name);
+        }
     }
 
     #[test]

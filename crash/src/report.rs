@@ -111,8 +111,9 @@ impl Log {
             let entry: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
             let level = entry["level"].as_str().unwrap_or_default();
             if matches!(level, "ERROR" | "WARN") {
-                let message = entry["fields"]["message"].as_str().or(entry["message"].as_str());
-                *log.errors.entry(format!("{level} {}", message.unwrap_or(line))).or_default() += 1;
+                let message = entry["message"].as_str().unwrap_or(line);
+                let cause = entry["error"].as_str().map(|error| format!(": {error}")).unwrap_or_default();
+                *log.errors.entry(format!("{level} {message}{cause}")).or_default() += 1;
             }
         }
         log

@@ -55,6 +55,8 @@ struct Life {
     up: bool,
     /// When it was last found ready.
     ready: Instant,
+    /// When any client last received an event. A server that stalls does not sync either.
+    heard: Instant,
     tears: Vec<Tear>,
 }
 
@@ -144,7 +146,7 @@ impl World {
             tasks: TaskTracker::new(),
             dead: Mutex::new(Vec::new()),
             started: now,
-            life: Mutex::new(Life { kills: 0, up: false, ready: now, tears: Vec::new() }),
+            life: Mutex::new(Life { kills: 0, up: false, ready: now, heard: now, tears: Vec::new() }),
             violations: Mutex::new(Vec::new()),
         }
     }
@@ -159,6 +161,12 @@ impl World {
         let mut life = self.life.lock();
         life.kills += 1;
         life.up = false;
+    }
+
+    /// A client has received an event.
+    pub(crate) fn heard(&self) {
+        count(&self.tally.events);
+        self.life.lock().heard = Instant::now();
     }
 
     /// The server has said that it is ready.
@@ -176,7 +184,7 @@ impl World {
     pub(crate) fn torn(&self) {
         let mut life = self.life.lock();
         let at = Instant::now();
-        let mut safe_before = back(at, TORN_BACK);
+        let mut safe_before = back(life.heard.min(at), TORN_BACK);
         // A server that was killed soon after its start may have synced nothing, not even what it found.
         if life.ready > safe_before
             && let Some(last) = life.tears.last()

@@ -11,4 +11,4 @@ mod rival_events;
 mod rival_rmcp;
 mod serve;
 
-pub(crate) use serve::run;
+pub(crate) use serve::{exit_with_stdin, run};

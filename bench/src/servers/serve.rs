@@ -38,7 +38,7 @@ async fn serve(args: &ServerArgs) -> Result<()> {
 
 /// Ends this process when the other end of stdin is gone: even a harness that is killed outright
 /// leaves no server behind.
-fn exit_with_stdin() {
+pub(crate) fn exit_with_stdin() {
     std::thread::spawn(|| {
         let mut bytes = [0; 64];
         while std::io::stdin().read(&mut bytes).is_ok_and(|count| count > 0) {}

@@ -232,7 +232,7 @@ impl Call<'_> {
                 asked?;
             }
         }
-        count(&self.world.tally.events);
+        self.world.heard();
         self.session.count_event();
         self.heard = Instant::now();
         Ok(heard)

@@ -143,7 +143,7 @@ impl Listener {
         let heard = self.check.hear(event, now)?;
         self.session.claim(&self.check, "the standalone stream")?;
         if heard == Heard::Message {
-            count(&self.world.tally.events);
+            self.world.heard();
             count(&self.world.tally.news);
             self.session.count_event();
             self.heard = Instant::now();

@@ -1,10 +1,12 @@
 //! Replays of streams that are complete: what was received comes again, the same and nothing else.
 
+use std::ops::ControlFlow;
+
 use fastrand::Rng;
 
 use super::calls::is_refusal;
 use super::contact::{broke, gone, pause, unexpected};
-use crate::check::{Circumstances, EventId, Fault, Kind, Replay, StreamCheck};
+use crate::check::{Circumstances, EventId, Fault, Kind, StreamCheck};
 use crate::http::Reply;
 use crate::session::{Finished, Session};
 use crate::sse::{Event, Item};
@@ -43,8 +45,7 @@ pub(super) async fn compare(
     let Some(first) = check.first_id() else { return Ok(()) };
     loop {
         let mut replay = check.replay();
-        let take = |replay: &mut Replay<'_>, event: &Event, now| replay.hear(event, now);
-        if read(world, session, first, began, rng, |event, now| take(&mut replay, event, now)).await? {
+        if read(world, session, first, began, rng, |event, now| replay.hear(event, now)).await? {
             return replay.finish(world.circumstances(began));
         }
     }
@@ -59,8 +60,8 @@ async fn nothing_follows(
 ) -> Result<(), Fault> {
     let Some(last) = finished.check.last_id() else { return Ok(()) };
     let refuse = |event: &Event, now: Circumstances| match event.data.as_deref() {
-        None | Some("") => Ok(()),
-        Some(_) if now.torn => Ok(()),
+        None | Some("") => Ok(ControlFlow::Continue(())),
+        Some(_) if now.torn => Ok(ControlFlow::Break(())),
         Some(data) => Err(Fault::new(Kind::AfterAnswer, format!("after {last}: {data}"))),
     };
     while !read(world, session, last, finished.began, rng, refuse).await? {}
@@ -74,7 +75,7 @@ async fn read(
     after: &str,
     began: Moment,
     rng: &mut Rng,
-    mut take: impl FnMut(&Event, Circumstances) -> Result<(), Fault>,
+    mut take: impl FnMut(&Event, Circumstances) -> Result<ControlFlow<()>, Fault>,
 ) -> Result<bool, Fault> {
     pause(rng).await;
     if session.is_over() {
@@ -106,7 +107,9 @@ async fn read(
         match events.next().await {
             Ok(Some(Item::Event(event))) => {
                 count(&world.tally.replayed);
-                take(&event, world.circumstances(began))?;
+                if take(&event, world.circumstances(began))?.is_break() {
+                    return Ok(true);
+                }
             }
             Ok(Some(Item::Comment(text))) if text.starts_with("gap") => {
                 if !world.circumstances(began).torn {

@@ -14,7 +14,7 @@ use std::fmt;
 
 pub(crate) use script::{Ending, Heard, Script};
 pub(crate) use session::SessionCheck;
-pub(crate) use stream::{Replay, StreamCheck};
+pub(crate) use stream::StreamCheck;
 
 /// What has happened to the server since a request was sent.
 #[derive(Clone, Copy, Debug, Default)]

@@ -180,7 +180,9 @@ impl Memory {
         if !owned {
             return Err(StoreError::Fenced);
         }
-        let bytes: usize = batch.iter().map(|event| event.body.len()).sum();
+        // Notes are bounded by how many streams a session may have open, and go with them.
+        let events = batch.iter().filter(|event| event.place != Place::Note);
+        let bytes: usize = events.map(|event| event.body.len()).sum();
         // Two appends may pass at once and go a little over; the bound is against floods, not exact.
         if self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > self.max_bytes {
             return Err(StoreError::Busy);

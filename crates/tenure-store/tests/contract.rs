@@ -54,6 +54,9 @@ async fn memory_takes_only_as_many_bytes_of_events_as_it_may() {
     store.append(one, epochs[0], vec![event(), event()]).await.expect("there is room");
     store.append(two, epochs[1], vec![event()]).await.expect("there is room");
     assert_eq!(store.append(two, epochs[1], vec![event()]).await, Err(StoreError::Busy));
+    // A note is no event, and takes none of it.
+    let note = NewEvent { place: Place::Note, body: Bytes::from_static(&[b'n'; 500]), ..event() };
+    store.append(two, epochs[1], vec![note]).await.expect("a note");
     // What is trimmed or dropped makes room.
     store.trim(one, Keep { events: 1, bytes: 100, since: Time(0) }).await.expect("trims");
     store.append(two, epochs[1], vec![event()]).await.expect("there is room again");

@@ -19,7 +19,8 @@ use tenure_testkit::runtime;
 fn unpack(name: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
-    let unpacked = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(folder.path()).status().unwrap();
+    let unpacked =
+        Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(folder.path()).status().unwrap();
     assert!(unpacked.success());
     folder
 }

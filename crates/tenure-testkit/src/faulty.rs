@@ -22,6 +22,8 @@ pub struct Faulty {
     trims_fail: AtomicBool,
     trims: AtomicU64,
     puts_held: watch::Sender<bool>,
+    puts_fail: AtomicBool,
+    looks: AtomicU64,
 }
 
 impl Faulty {
@@ -36,6 +38,8 @@ impl Faulty {
             trims_fail: AtomicBool::new(false),
             trims: AtomicU64::new(0),
             puts_held: watch::Sender::new(false),
+            puts_fail: AtomicBool::new(false),
+            looks: AtomicU64::new(0),
         }
     }
 
@@ -79,6 +83,16 @@ impl Faulty {
         self.trims_fail.store(true, Ordering::SeqCst);
     }
 
+    /// Makes every write of a record fail, or work again.
+    pub fn fail_puts(&self, fail: bool) {
+        self.puts_fail.store(fail, Ordering::SeqCst);
+    }
+
+    /// How often it was asked what is due.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::SeqCst)
+    }
+
     /// How many trims were tried.
     pub fn trims(&self) -> u64 {
         self.trims.load(Ordering::SeqCst)
@@ -116,6 +130,11 @@ impl Store for Faulty {
         expected: Expected,
         deadline: Option<Time>,
     ) -> Stored<Version> {
+        if self.puts_fail.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(StoreError::Unavailable(
+                "a fault for testing".to_owned(),
+            ))));
+        }
         let put = self.run(|store| store.put(key, value, expected, deadline));
         let mut held = self.puts_held.subscribe();
         Box::pin(async move {
@@ -134,6 +153,7 @@ impl Store for Faulty {
     }
 
     fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
         self.run_uncounted(|store| store.expired(space, now, limit))
     }
 
@@ -188,7 +208,7 @@ impl Store for Faulty {
     }
 
     fn drop_session(&self, session: SessionKey) -> Stored<()> {
-        self.run(|store| store.drop_session(session))
+        self.run_uncounted(|store| store.drop_session(session))
     }
 
     fn tail(&self, session: SessionKey) -> Stored<Position> {

@@ -75,9 +75,17 @@ async fn tool(call: &Call, params: &RawJson) -> Reply {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let listen =
-        std::env::args().skip_while(|arg| arg != "--listen").nth(1).unwrap_or("127.0.0.1:0".to_owned());
-    let flags = [("listen", listen.as_str()), ("streams.max_session_events", "20000"), ("log.level", "warn")];
+    let flag = |name: &str, default: &str| {
+        std::env::args().skip_while(|arg| arg != name).nth(1).unwrap_or(default.to_owned())
+    };
+    // In memory unless asked otherwise: an example leaves nothing in the user's own folder.
+    let (listen, store) = (flag("--listen", "127.0.0.1:0"), flag("--store", "memory:"));
+    let flags = [
+        ("listen", listen.as_str()),
+        ("store", store.as_str()),
+        ("streams.max_session_events", "20000"),
+        ("log.level", "warn"),
+    ];
     let flags = flags.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     let (config, _) = Config::load(&Sources { flags, ..Sources::default() })?;
     tenure::logs::start(&config.log)?;

@@ -43,9 +43,13 @@ impl ServerHandler for Echo {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let listen =
-        std::env::args().skip_while(|arg| arg != "--listen").nth(1).unwrap_or("127.0.0.1:0".to_owned());
-    let flags = vec![("listen".to_owned(), listen), ("log.level".to_owned(), "warn".to_owned())];
+    let flag = |name: &str, default: &str| {
+        std::env::args().skip_while(|arg| arg != name).nth(1).unwrap_or(default.to_owned())
+    };
+    // In memory unless asked otherwise: an example leaves nothing in the user's own folder.
+    let (listen, store) = (flag("--listen", "127.0.0.1:0"), flag("--store", "memory:"));
+    let flags = [("listen", listen.as_str()), ("store", store.as_str()), ("log.level", "warn")];
+    let flags = flags.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     let (config, _) = Config::load(&Sources { flags, ..Sources::default() })?;
     tenure::logs::start(&config.log)?;
     let node = Node::with_backend(&config, Arc::new(RmcpBackend::new(|| Echo))).await?;

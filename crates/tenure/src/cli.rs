@@ -1,17 +1,28 @@
 //! The command line: what people type, and what they read when it goes wrong.
 
 mod failure;
+mod list;
+mod moving;
+mod paint;
+mod progress;
+mod reach;
+mod report;
 mod serve;
+mod sessions;
+mod show;
+mod store;
+mod table;
+mod words;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub use failure::Failure;
 
-use crate::config::{Config, Sources};
+use crate::config::{Config, Log, LogFormat, Sources};
 
 /// Keeps MCP sessions: durable, resumable and safe, in front of any MCP server.
 #[derive(Parser, Debug)]
@@ -37,6 +48,12 @@ enum Command {
         tenure serve --config tenure.toml             with a configuration file\n  \
         tenure serve --tls-cert c.pem --tls-key k.pem over HTTPS")]
     Serve(ServeArgs),
+    /// Look at sessions, end them, move them.
+    #[command(subcommand)]
+    Sessions(sessions::Command),
+    /// Check, repair, back up, copy or encrypt a store.
+    #[command(subcommand)]
+    Store(store::Command),
     /// Check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -103,16 +120,6 @@ struct ServeArgs {
 
 impl ServeArgs {
     fn sources(&self) -> Result<Sources, Failure> {
-        let file = match &self.config {
-            None => None,
-            Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
-                    Failure::new(format!("cannot read the configuration `{}`", path.display()))
-                        .caused_by(error)
-                })?;
-                Some((path.clone(), text))
-            }
-        };
         let list = |values: &[String]| (!values.is_empty()).then(|| values.join(","));
         let named = [
             ("profile", self.profile.clone()),
@@ -136,13 +143,7 @@ impl ServeArgs {
             };
             flags.push((key.trim().to_owned(), value.trim().to_owned()));
         }
-        let ours =
-            |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("TENURE_") && name != "TENURE_CONFIG";
-        // Only ours are turned into text, because others may be anything.
-        let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
-        let env = std::env::vars_os().filter(|(name, _)| ours(name));
-        let env = env.map(|(name, value)| (text(name), text(value))).collect();
-        Ok(Sources { file, env, flags })
+        sources(self.config.as_deref(), flags)
     }
 
     fn config(&self) -> Result<Config, Failure> {
@@ -155,11 +156,31 @@ impl ServeArgs {
     }
 }
 
+/// What was written where: in a file, in the environment, on the command line.
+fn sources(file: Option<&Path>, flags: Vec<(String, String)>) -> Result<Sources, Failure> {
+    let file = match file {
+        None => None,
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                Failure::new(format!("cannot read the configuration `{}`", path.display())).caused_by(error)
+            })?;
+            Some((path.to_owned(), text))
+        }
+    };
+    let ours =
+        |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("TENURE_") && name != "TENURE_CONFIG";
+    // Only ours are turned into text, because others may be anything.
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let env = std::env::vars_os().filter(|(name, _)| ours(name));
+    let env = env.map(|(name, value)| (text(name), text(value))).collect();
+    Ok(Sources { file, env, flags })
+}
+
 /// Runs the command.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             // Nobody is left to tell if standard error is gone.
             let _ = write!(std::io::stderr(), "{failure}");
@@ -168,29 +189,52 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
-        Command::Serve(args) => serve::run(&args.config()?),
+        Command::Serve(args) => serve::run(&args.config()?)?,
+        Command::Sessions(command) => sessions::run(command)?,
+        Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;
             crate::wire::location(&config.store)?;
             crate::wire::keys(config.store_key_file.as_ref())?;
-            say("the configuration can be used\n")
+            say("the configuration can be used\n")?;
         }
         Command::Config(ConfigCommand::Show(args)) => {
             let shown = Config::show(&args.sources()?)?;
-            say(&shown)
+            say(&shown)?;
         }
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tenure", &mut std::io::stdout());
-            Ok(())
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says something on standard output.
+fn say(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever read it has seen enough, as `head` does.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("cannot write to standard output").caused_by(error))
+        }
+        _ => Ok(()),
     }
 }
 
-fn say(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::new("cannot write to standard output").caused_by(error))
+/// Says something beside the result.
+fn note(text: &str) {
+    // Nobody is left to tell if standard error is gone.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Runs a command that is over soon.
+fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    crate::logs::start(&Log { format: LogFormat::Pretty, level: "warn".to_owned() })?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("cannot start the async runtime").caused_by(error))?;
+    runtime.block_on(command)
 }

@@ -4,9 +4,12 @@
 
 pub mod cli;
 pub mod config;
+mod control;
 pub mod demo;
 pub mod logs;
 mod node;
+mod operator;
+mod times;
 mod wire;
 
 pub use node::Node;

@@ -13,11 +13,12 @@ use crate::config::{Log, LogFormat};
 /// # Errors
 /// When the filter cannot be read.
 pub fn start(log: &Log) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(format!("rmcp=warn,fjall=warn,lsm_tree=warn,{}", log.level)).map_err(|error| {
-        Failure::new(format!("cannot read the log level `{}`", log.level))
-            .caused_by(error)
-            .hint("use error, warn, info, debug or trace, or a filter such as `info,tenure_session=debug`")
-    })?;
+    let filter =
+        EnvFilter::try_new(format!("rmcp=warn,fjall=warn,lsm_tree=warn,{}", log.level)).map_err(|error| {
+            Failure::new(format!("cannot read the log level `{}`", log.level)).caused_by(error).hint(
+                "use error, warn, info, debug or trace, or a filter such as `info,tenure_session=debug`",
+            )
+        })?;
     let terminal = std::io::stderr().is_terminal();
     let json = match log.format {
         LogFormat::Json => true,

@@ -12,6 +12,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::cli::Failure;
 use crate::config::Config;
+use crate::control::Control;
+use crate::operator::Operator;
 use crate::wire::{self, Assembled, Opened};
 
 /// A server with its sessions, running until it is stopped.
@@ -39,14 +41,27 @@ impl Node {
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
     pub async fn with_backend(config: &Config, backend: Arc<dyn Backend>) -> Result<Self, Failure> {
-        let Assembled { sessions, server, store } = wire::assemble(config, backend).await?;
+        let Assembled { sessions, server, store, folder } = wire::assemble(config, backend).await?;
         let address = server
             .local_addr()
             .map_err(|error| Failure::new("cannot tell the address that was bound").caused_by(error))?;
         let scheme = server.scheme();
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let drain = drain(sessions.clone(), config.shutdown_grace);
-        tasks.spawn(server.run(stop.clone(), drain));
+        let served = server.run(stop.clone(), drain);
+        let operator = Operator::online(store.clone(), sessions.clone());
+        match folder.and_then(|folder| Control::bind(&folder, operator)) {
+            None => tasks.spawn(served),
+            // Operators can look until all is done: a server that takes long to stop is what they look at.
+            Some(control) => tasks.spawn(async move {
+                let over = CancellationToken::new();
+                let served = async {
+                    served.await;
+                    over.cancel();
+                };
+                tokio::join!(served, control.run(over.clone()));
+            }),
+        };
         tasks.close();
         Ok(Self { address, scheme, sessions, store, stop, tasks })
     }

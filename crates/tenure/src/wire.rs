@@ -1,15 +1,21 @@
 //! The only file that names concrete stores and backends: from configuration to running parts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_session::port::backend::Backend;
 use tenure_session::port::clock::SystemClock;
+use tenure_session::port::store::{Space, Store};
 use tenure_session::runtime::{Parts, Sessions};
-use tenure_store::disk::{DiskError, Sync};
+use tenure_store::copy::{self, CopyError};
+pub(crate) use tenure_store::copy::{Progress as CopyProgress, Totals as CopyTotals, save_log};
+#[cfg(test)]
+pub(crate) use tenure_store::disk::Totals as ReportTotals;
+use tenure_store::disk::{self, DiskError, Sync};
+pub(crate) use tenure_store::disk::{Damage, Kind as DamageKind, Missing, Report, Stage};
 pub(crate) use tenure_store::open::Opened;
 use tenure_store::open::{Location, OpenError, Options};
-use tenure_store::sealed::keys::Keys;
+use tenure_store::sealed::keys::{self, Keys};
 use tenure_transport::http::{Endpoint, Router};
 use tenure_transport::serve::Server;
 use tenure_transport::tls;
@@ -81,11 +87,142 @@ pub(crate) fn cannot_open(url: &str, error: OpenError) -> Failure {
     Failure::new(format!("cannot open the store `{url}`")).caused_by(error).hint(hint)
 }
 
+/// The folder of a store on disk.
+pub(crate) fn folder(url: &str) -> Result<PathBuf, Failure> {
+    match location(url)? {
+        Location::Disk(folder) => Ok(folder),
+        Location::Memory => Err(Failure::new(format!("`{url}` is the memory of a server, and gone with it"))
+            .hint("name the folder of a store with `--store disk:PATH`")),
+    }
+}
+
+/// The folder of a store on disk that must be there.
+pub(crate) fn existing_folder(url: &str) -> Result<PathBuf, Failure> {
+    let folder = folder(url)?;
+    // What a store has, also one whose repair was cut short. Opening would make a new one.
+    let is_there = ["data", "high-water"].iter().any(|name| folder.join(name).exists());
+    if is_there {
+        return Ok(folder);
+    }
+    Err(Failure::new(format!("there is no store in `{}`", folder.display()))
+        .hint("name the folder that `tenure serve` uses, as in `--store disk:PATH`"))
+}
+
+/// What came of opening a store that a server may have open.
+pub(crate) enum Access {
+    /// It is open.
+    Open(Opened),
+    /// Another process has it open; the failure says so.
+    InUse(Failure),
+}
+
+/// Opens a store for a command, or makes a new one there.
+pub(crate) async fn open(url: &str, key_file: Option<&PathBuf>) -> Result<Access, Failure> {
+    let options = Options { keys: keys(key_file)?, ..Options::default() };
+    match location(url)?.open(options).await {
+        Ok(opened) => Ok(Access::Open(opened)),
+        Err(error) if matches!(error, OpenError::Disk(DiskError::InUse(_))) => {
+            Ok(Access::InUse(cannot_open(url, error)))
+        }
+        Err(error) => Err(cannot_open(url, error)),
+    }
+}
+
+/// Looks through the store in a folder without changing it.
+pub(crate) fn check(folder: &Path, progress: impl FnMut(Stage)) -> Result<Report, Failure> {
+    disk::check(folder, progress).map_err(|error| cannot_check(folder, error))
+}
+
+/// Saves what can be read of a damaged store, and puts that in its place.
+pub(crate) fn repair(folder: &Path, progress: impl FnMut(Stage)) -> Result<Report, Failure> {
+    disk::repair(folder, progress).map_err(|error| cannot_check(folder, error))
+}
+
+fn cannot_check(folder: &Path, error: DiskError) -> Failure {
+    let failure = Failure::new(format!("cannot check the store in `{}`", folder.display()));
+    let hint = match &error {
+        DiskError::InUse(_) => {
+            "stop the server first, or copy the store with `tenure store backup` and check the copy"
+        }
+        DiskError::Format { .. } => "use the version of tenure that wrote it",
+        _ => "check that the disk works, has room, and lets you read and write the folder",
+    };
+    failure.caused_by(error).hint(hint)
+}
+
+/// Copies a store into a folder while it is in use. Returns how many sessions it has.
+pub(crate) async fn backup(
+    store: &Opened,
+    to: &Path,
+    progress: impl FnMut(Stage) + Send + 'static,
+) -> Result<u64, Failure> {
+    let failed = |what: &str| Failure::new(format!("cannot back up to `{}`: {what}", to.display()));
+    let Some(disk) = &store.disk else { return Err(failed("the store is not on a disk")) };
+    match disk.backup(to, progress).await {
+        Ok(totals) => Ok(totals.sessions),
+        Err(DiskError::Io { cause, .. }) => Err(match cause.kind() {
+            std::io::ErrorKind::DirectoryNotEmpty => {
+                failed("the folder is not empty").hint("name a folder that is empty or not there yet")
+            }
+            std::io::ErrorKind::StorageFull => {
+                failed("there is no room").hint("name a folder on another disk")
+            }
+            _ => failed("the folder cannot be used").caused_by(cause),
+        }),
+        Err(error) => Err(failed("the store cannot be read").caused_by(error)),
+    }
+}
+
+/// How many records a copy will have to carry.
+pub(crate) async fn count(store: &dyn Store) -> Result<u64, Failure> {
+    const PAGE: usize = 1000;
+    let mut count = 0;
+    for space in Space::ALL.into_iter().filter(|space| *space != Space::Store) {
+        let mut after = None;
+        loop {
+            let page = store
+                .list(space, after, PAGE)
+                .await
+                .map_err(|error| Failure::new("cannot read the store").caused_by(error))?;
+            count += page.len() as u64;
+            after = page.last().map(|(key, _)| *key);
+            if page.len() < PAGE {
+                break;
+            }
+        }
+    }
+    Ok(count)
+}
+
+/// Carries everything from one store to another.
+pub(crate) async fn copy(
+    from: &dyn Store,
+    to: &dyn Store,
+    progress: impl FnMut(CopyProgress),
+) -> Result<CopyTotals, Failure> {
+    copy::copy(from, to, progress).await.map_err(|error| {
+        let hint = match &error {
+            CopyError::NotEmpty => "name a folder that has no store yet",
+            _ => "what was copied is not complete: remove it, and copy again",
+        };
+        Failure::new("cannot copy the store").caused_by(error).hint(hint)
+    })
+}
+
+/// A fresh key as the text of a key file, and the id that messages name it by.
+pub(crate) fn new_key() -> (impl std::ops::Deref<Target = String>, String) {
+    let key = keys::generate();
+    let id = Keys::parse(&key).map(|keys| keys.id().to_string());
+    (key, id.expect("a fresh key is a key"))
+}
+
 /// The parts of a running server.
 pub(crate) struct Assembled {
     pub(crate) sessions: Sessions,
     pub(crate) server: Server,
     pub(crate) store: Opened,
+    /// The store's folder, if it has one.
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// Puts the sessions and the server together and binds the address.
@@ -107,5 +244,6 @@ pub(crate) async fn assemble(config: &Config, backend: Arc<dyn Backend>) -> Resu
             .caused_by(error)
             .hint("stop the other process, or choose another address with `--listen`")
     })?;
-    Ok(Assembled { sessions, server, store: opened })
+    let folder = opened.disk.is_some().then(|| folder(&config.store)).transpose()?;
+    Ok(Assembled { sessions, server, store: opened, folder })
 }

@@ -28,6 +28,9 @@ use crate::port::backend::{Call, Link, Reply};
 use crate::port::store::Place;
 use crate::rules::{self, Admission, LogLevel};
 
+/// The longest uri that can be watched; it is kept as long as the session.
+const MAX_URI_BYTES: usize = 8 << 10;
+
 /// What a POST is answered with.
 #[derive(Debug)]
 pub enum Answer {
@@ -149,6 +152,13 @@ impl Session {
                 return Err(too_many_streams(limits.max_streams));
             }
             if let Afterwards::Subscribe(uri) = &afterwards
+                && uri.len() > MAX_URI_BYTES
+            {
+                return Err(
+                    Error::new(Reason::InvalidParams, "The uri is too long").with("limit", MAX_URI_BYTES)
+                );
+            }
+            if let Afterwards::Subscribe(uri) = &afterwards
                 && state.subscriptions.len() >= limits.max_subscriptions
                 && !state.subscriptions.contains(uri)
             {
@@ -248,6 +258,9 @@ impl Session {
     }
 
     fn remember(self: &Arc<Self>, state: &mut State, afterwards: &Afterwards) {
+        if state.end.is_some() {
+            return;
+        }
         match afterwards {
             Afterwards::Nothing => return,
             Afterwards::SetLevel(level) => state.log_level = Some(*level),

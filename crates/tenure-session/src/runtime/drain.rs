@@ -40,6 +40,7 @@ impl Sessions {
         // In time or not: a request may have slipped in just before the door closed.
         drop(tokio::time::timeout(deadline, idle).await);
         let interrupted = self.interrupt();
+        self.note_deliveries().await;
         let mut links = Vec::new();
         for session in self.0.live.all() {
             links.extend(session.state.lock().link.take());
@@ -57,6 +58,24 @@ impl Sessions {
             tracing::warn!(tasks = self.0.tasks.len(), "tasks were still running at shutdown");
         }
         interrupted
+    }
+
+    /// Writes down what listening clients were given, so that nothing is repeated to them in the next process.
+    async fn note_deliveries(&self) {
+        let live = self.0.live.all();
+        for session in &live {
+            let mut state = session.state.lock();
+            if state.end.is_none() && state.delivered() != session.saved_delivery.load(Ordering::Relaxed) {
+                session.save(&mut state);
+            }
+        }
+        let saved = async {
+            for session in &live {
+                session.saved().await;
+            }
+        };
+        // A store that does not answer is left to the end of the process.
+        drop(tokio::time::timeout(Duration::from_secs(5), saved).await);
     }
 
     fn interrupt(&self) -> usize {

@@ -19,7 +19,7 @@ use crate::message;
 use crate::phase::Step;
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
-use crate::record::{End, Tombstone};
+use crate::record::{End, Kept, Tombstone};
 
 /// How long to wait before an end that could not be written is written again.
 const BURY_AGAIN: Duration = Duration::from_secs(1);
@@ -200,18 +200,29 @@ impl Inner {
         };
         if let Some((_, key)) = forgotten {
             let key = RecordKey::session(key);
-            if let Ok(Some(record)) = self.store.get(key).await {
+            // An operator may have put a session back under that name.
+            if let Ok(Some(record)) = self.store.get(key).await
+                && matches!(Kept::decode(&record.value), Ok(Kept::Tombstone(_)))
+            {
                 drop(self.store.delete(key, record.version).await);
             }
         }
     }
 
     /// Ends a session that is not in memory. Returns false if it was changed meanwhile.
-    pub(super) async fn end_dormant(&self, dormant: &Dormant, end: End) -> Result<bool, StoreError> {
+    pub(super) async fn end_dormant(
+        self: &Arc<Self>,
+        dormant: &Dormant,
+        end: End,
+    ) -> Result<bool, StoreError> {
         let now = self.clock.now();
         let until = now.after(self.limits.tombstone_ttl);
         if !operate::entomb(self.store.as_ref(), dormant, end, now, until).await? {
             return Ok(false);
+        }
+        if self.entombed(&dormant.key, end) {
+            // It rose just before; its end in memory does the rest.
+            return Ok(true);
         }
         tracing::debug!(session = ?dormant.key, how = ?end, "dormant session ended");
         self.ended.fetch_add(1, Ordering::Relaxed);
@@ -244,9 +255,10 @@ impl Session {
         }
         let over = state.end.is_some();
         for (id, stream) in &mut state.streams {
-            // What is still on its way completes its stream itself. The standalone stream ends with the
-            // session and not before.
-            if stream.queued > 0 || (*id == StreamId::STANDALONE && !over) {
+            // The standalone stream ends with the session and not before; what is still on its way comes first.
+            // On the others that completes the stream itself.
+            let goes_on = if *id == StreamId::STANDALONE { !over } else { stream.queued > 0 };
+            if goes_on {
                 continue;
             }
             stream.ended = true;

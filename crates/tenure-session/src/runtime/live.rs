@@ -42,8 +42,9 @@ impl Live {
     }
 
     pub(super) fn insert(&self, id: SessionId, session: Arc<Session>) {
+        let mut shard = self.shard(&id).write();
         self.keys(&session.key).write().insert(session.key, id);
-        self.shard(&id).write().insert(id, session);
+        shard.insert(id, session);
     }
 
     pub(super) fn remove(&self, id: &SessionId) -> Option<Arc<Session>> {
@@ -56,13 +57,12 @@ impl Live {
         id: &SessionId,
         passes: impl FnOnce(&Arc<Session>) -> bool,
     ) -> Option<Arc<Session>> {
-        let removed = {
-            let mut shard = self.shard(id).write();
-            if !shard.get(id).is_some_and(passes) {
-                return None;
-            }
-            shard.remove(id)?
-        };
+        let mut shard = self.shard(id).write();
+        if !shard.get(id).is_some_and(passes) {
+            return None;
+        }
+        let removed = shard.remove(id)?;
+        // Before the shard is let go, or whoever is woken next would lose its entry.
         self.keys(&removed.key).write().remove(&removed.key);
         Some(removed)
     }

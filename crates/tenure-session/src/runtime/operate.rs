@@ -54,7 +54,8 @@ pub enum NotAdopted {
     /// The saved record makes no sense.
     #[error("the saved record cannot be read")]
     Unreadable(#[from] Unreadable),
-    /// The store failed; what was there before is there again, unless that failed too.
+    /// The store failed. What was there before is there still, unless only the last write failed: then what was
+    /// to be replaced has ended, and can be put in place again.
     #[error("the store did not take it")]
     Store(#[from] StoreError),
 }
@@ -78,7 +79,7 @@ impl Sessions {
     pub async fn adopt(&self, saved: SavedSession, existing: Existing) -> Result<(), NotAdopted> {
         let inner = &self.0;
         let (key, record) = (saved.key, Kept::decode(&saved.record)?);
-        if inner.live.by_key(&key).is_some() {
+        if inner.waking.contains(&key) || inner.live.by_key(&key).is_some() {
             return Err(NotAdopted::Awake);
         }
         let before = adopt(inner.store.as_ref(), saved, existing, inner.clock.now()).await?;

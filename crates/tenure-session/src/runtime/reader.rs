@@ -120,10 +120,9 @@ impl Session {
     }
 
     fn was_issued(&self, state: &State, id: &EventId) -> bool {
-        match state.streams.get(&id.stream) {
-            Some(stream) => id.position <= stream.last,
-            None => id.stream == StreamId::STANDALONE && id.position == Position::START,
-        }
+        // A position beyond the last is one whose event was lost with the power, or came after a backup.
+        let standalone = id.stream == StreamId::STANDALONE && id.position == Position::START;
+        state.streams.contains_key(&id.stream) || standalone
     }
 
     fn unknown_event_id(&self) -> Result<Option<EventId>, Error> {
@@ -159,7 +158,7 @@ impl Session {
             // Complete and forgotten already.
             return self.new_reader(id, number, Position::START, prime, true);
         };
-        let cursor = cursor.unwrap_or(stream.delivered);
+        let cursor = cursor.unwrap_or(stream.delivered).min(stream.last);
         let closing = std::mem::take(&mut stream.close_first).then_some(self.inner.limits.retry);
         let mut slot = Box::new(Slot {
             reader: number,
@@ -314,7 +313,9 @@ impl Reader {
         if complete {
             return self.finish();
         }
-        if let Some(retry) = slot.closing {
+        // Not from a stream that nobody could come back to.
+        let known = self.stream == StreamId::STANDALONE || stream.known == Known::Yes;
+        if let Some(retry) = slot.closing.filter(|_| known) {
             self.done = true;
             return Live::Item(Item::Close(retry));
         }

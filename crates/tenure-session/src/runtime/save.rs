@@ -5,15 +5,16 @@
 //! written now and then, with whatever else has changed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::session::{Session, State};
 use crate::error::{Error, Reason};
-use crate::id::StreamId;
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
-use crate::record::SessionRecord;
+use crate::record::{End, Kept, SessionRecord};
 
 /// What users attach to a session.
 pub type Metadata = serde_json::Map<String, serde_json::Value>;
@@ -51,15 +52,13 @@ impl Session {
                 state.version = version;
                 Ok(version)
             }
-            Err(StoreError::Conflict { current }) => {
-                // Another process wrote it, or a write of ours was thought lost and was not.
-                let mut state = self.state.lock();
-                state.version = current.unwrap_or(seen).max(state.version);
+            Err(StoreError::Conflict { .. }) => {
+                self.reconcile().await.map_err(not_saved)?;
+                let state = self.state.lock();
+                self.check_alive(&state)?;
                 Err(changed(state.version))
             }
-            Err(error) => {
-                Err(Error::new(Reason::StoreUnavailable, "could not save the session").caused_by(error))
-            }
+            Err(error) => Err(not_saved(error)),
         }
     }
 
@@ -87,7 +86,8 @@ impl Session {
     /// The record as it should be now, and when to look at it if nothing more is heard of the session.
     pub(super) fn record(&self, state: &State, metadata: Metadata) -> (Bytes, Option<Time>) {
         let last_used = self.use_to_save();
-        let standalone = state.streams.get(&StreamId::STANDALONE);
+        let delivered = state.delivered();
+        self.saved_delivery.store(delivered, Ordering::Relaxed);
         let raw = |json: &crate::message::RawJson| json.read().expect("the handshake was JSON");
         let record = SessionRecord {
             owner: self.owner.name().map(str::to_owned),
@@ -99,7 +99,7 @@ impl Session {
             initialize_result: raw(&state.initialize_result),
             log_level: state.log_level.map(|level| level.as_str().to_owned()),
             subscriptions: state.subscriptions.iter().map(|uri| uri.to_string()).collect(),
-            delivered: standalone.map_or(0, |stream| stream.delivered.0),
+            delivered,
             metadata,
         };
         (record.encode(), self.due_in_store(last_used))
@@ -125,50 +125,85 @@ impl Session {
         self.inner.tasks.spawn(async move { session.save_all().await });
     }
 
-    /// Waits until the record is as the session is. If the store fails that is logged, and the session goes on:
-    /// what is not written goes with the next change.
+    /// Waits until what the session is now is in its record. If the store fails that is logged, and tried again
+    /// in the background; the session goes on.
     ///
     /// # Cancel safety
     /// The record is written all the same.
     pub async fn saved(self: &Arc<Self>) {
-        if self.state.lock().unsaved {
+        let pending = {
+            let state = self.state.lock();
+            state.unsaved || state.saving
+        };
+        if pending {
             let session = Arc::clone(self);
             // In a task, because the one who waits may leave. Only an aborted runtime makes it fail.
-            drop(self.inner.tasks.spawn(async move { session.save_all().await }).await);
+            drop(self.inner.tasks.spawn(async move { session.write_record().await }).await);
         }
     }
 
     async fn save_all(self: Arc<Self>) {
+        while self.write_record().await.is_err() {
+            tokio::select! {
+                () = tokio::time::sleep(SAVE_AGAIN) => {}
+                () = self.inner.stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Writes the record until nothing is unsaved, or once fails.
+    async fn write_record(self: &Arc<Self>) -> Result<(), StoreError> {
         let _alone = self.writing.acquire().await;
         loop {
             let (record, seen) = {
                 let mut state = self.state.lock();
                 if !std::mem::take(&mut state.unsaved) || state.end.is_some() {
                     state.saving = false;
-                    return;
+                    return Ok(());
                 }
                 (self.record(&state, state.metadata.clone()), state.version)
             };
             let (value, deadline) = record;
             let key = RecordKey::session(self.key);
-            let written = self.inner.store.put(key, value, Expected::Version(seen), deadline).await;
-            let mut state = self.state.lock();
-            match written {
-                Ok(version) => state.version = version,
+            match self.inner.store.put(key, value, Expected::Version(seen), deadline).await {
+                Ok(version) => self.state.lock().version = version,
+                Err(StoreError::Conflict { .. }) => {
+                    self.state.lock().unsaved = true;
+                    self.reconcile().await?;
+                }
                 Err(error) => {
-                    // What is unsaved stays so, and goes with the next change.
-                    state.unsaved = true;
-                    state.saving = false;
-                    if let StoreError::Conflict { current: Some(current) } = error {
-                        state.version = current.max(state.version);
-                    }
-                    drop(state);
-                    tracing::warn!(session = %self.label, %error, "could not save the session");
-                    return;
+                    self.state.lock().unsaved = true;
+                    tracing::warn!(session = %self.label, %error, "could not save the session; trying on");
+                    return Err(error);
                 }
             }
         }
     }
+
+    /// The record is not what we wrote last: a write of ours was thought lost and was not, or the session was
+    /// ended in the store. A tombstone is never written over.
+    async fn reconcile(self: &Arc<Self>) -> Result<(), StoreError> {
+        let record = self.inner.store.get(RecordKey::session(self.key)).await?;
+        let kept = record.as_ref().map(|record| (record.version, Kept::decode(&record.value)));
+        let end = match kept {
+            Some((version, Ok(Kept::Session(_)))) => {
+                self.state.lock().version = version;
+                return Ok(());
+            }
+            Some((_, Ok(Kept::Tombstone(tombstone)))) => tombstone.end,
+            Some((_, Err(_))) | None => End::Revoked,
+        };
+        tracing::warn!(session = %self.label, how = ?end, "the session was ended in the store");
+        drop(self.inner.end(self, end));
+        Ok(())
+    }
+}
+
+/// How long after a failure the record is written again.
+const SAVE_AGAIN: Duration = Duration::from_secs(2);
+
+fn not_saved(error: StoreError) -> Error {
+    Error::new(Reason::StoreUnavailable, "could not save the session").caused_by(error)
 }
 
 fn changed(current: Version) -> Error {

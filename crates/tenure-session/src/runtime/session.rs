@@ -39,6 +39,8 @@ pub struct Session {
     last_used: AtomicU64,
     /// The last use that was written down, or is about to be.
     saved_use: AtomicU64,
+    /// Up to where events of the standalone stream were delivered, as it was last written down.
+    pub(super) saved_delivery: AtomicU64,
     pub(super) inner: Arc<Inner>,
     /// Taken by whoever writes the record, so that writes do not overtake each other.
     pub(super) writing: tokio::sync::Semaphore,
@@ -69,6 +71,8 @@ pub(super) struct State {
     pub(super) next_reader: u64,
     pub(super) outbox: Outbox,
     pub(super) kept: Kept,
+    /// Some stream is complete and the log does not know.
+    pub(super) unfinished: bool,
     /// The last events could not be logged; said once, not for each.
     pub(super) unlogging: bool,
     pub(super) trimming: bool,
@@ -185,6 +189,7 @@ impl Session {
             epoch,
             last_used: AtomicU64::new(now.0),
             saved_use: AtomicU64::new(now.0),
+            saved_delivery: AtomicU64::new(state.delivered()),
             inner,
             writing: tokio::sync::Semaphore::new(1),
             state: Mutex::new(state),
@@ -372,8 +377,10 @@ impl Session {
         if self.use_lags() {
             self.save(&mut state);
         }
+        self.finish_streams(&mut state);
         self.schedule(&mut state, now);
         drop(state);
+        self.flush();
         if stale {
             self.trim();
         }
@@ -452,6 +459,7 @@ impl State {
             next_reader: 0,
             outbox: Outbox::default(),
             kept: Kept::default(),
+            unfinished: false,
             unlogging: false,
             trimming: false,
             trim_again: Time::default(),
@@ -466,6 +474,11 @@ impl State {
             requests: 0,
             errors: 0,
         }
+    }
+
+    /// The position of the last event of the standalone stream that some reader was given.
+    pub(super) fn delivered(&self) -> u64 {
+        self.streams.get(&StreamId::STANDALONE).map_or(0, |stream| stream.delivered.0)
     }
 
     /// Moves the phase on; a step that is not possible here changes nothing.

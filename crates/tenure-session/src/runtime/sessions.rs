@@ -160,11 +160,13 @@ impl Sessions {
         let revision = Revision::negotiate(&asked.protocol_version);
         let seat = inner.census.take(principal, &inner.limits)?;
         let id = SessionId::random();
+        let claiming = Claiming(Some((Arc::clone(inner), id.key())));
         let epoch = inner.store.claim(id.key(), inner.node, None).await.map_err(store_failed)?;
         let state = State::new(params.clone(), revision, seat);
         let now = inner.clock.now();
         let session = Session::new(Arc::clone(inner), id, principal.clone(), epoch, now, state);
         let unborn = Unborn(Some(Arc::clone(&session)));
+        claiming.done();
         let open = Open {
             params,
             revision,
@@ -272,6 +274,26 @@ impl Sessions {
 impl Inner {
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
+    }
+}
+
+/// A claim that is under way; if nobody waits for it any more, whatever came of it is given back.
+struct Claiming(Option<(Arc<Inner>, SessionKey)>);
+
+impl Claiming {
+    fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Claiming {
+    fn drop(&mut self) {
+        let Some((inner, key)) = self.0.take() else { return };
+        inner.tasks.clone().spawn(async move {
+            if let Err(error) = inner.store.drop_session(key).await {
+                tracing::debug!(session = ?key, %error, "could not give a claim back");
+            }
+        });
     }
 }
 

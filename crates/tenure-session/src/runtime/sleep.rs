@@ -47,7 +47,14 @@ impl Session {
         let asleep = self.inner.live.remove_if(&self.id, |session| {
             let unused = Arc::strong_count(session) == HOLDERS && self.last_used() == used;
             let state = self.state.lock();
-            unused && state.end.is_none() && state.is_quiet()
+            let asleep = unused && state.end.is_none() && state.is_quiet();
+            if asleep {
+                // While nobody can wake it: afterwards they would be those of the woken session.
+                for uri in &state.subscriptions {
+                    self.inner.watchers.remove(uri, &self.id);
+                }
+            }
+            asleep
         });
         match asleep {
             Some(_) => {
@@ -67,9 +74,6 @@ impl Session {
     pub(super) fn let_go(&self) {
         let link = {
             let mut state = self.state.lock();
-            for uri in &state.subscriptions {
-                self.inner.watchers.remove(uri, &self.id);
-            }
             if let Some(due) = state.due.take() {
                 self.inner.deadlines.remove(due, Due::Session(self.id));
             }
@@ -88,13 +92,14 @@ impl State {
     /// Whether nothing happens and nothing is at hand that the store does not have.
     fn is_quiet(&self) -> bool {
         let resting = |stream: &super::stream::Stream| {
-            stream.reader.is_none() && stream.queued == 0 && stream.unlogged.is_empty()
+            stream.reader.is_none() && stream.queued == 0 && stream.unlogged.is_empty() && !stream.unfinished
         };
         self.running == 0
             && self.calls.is_empty()
             && self.asks.is_empty()
             && !self.saving
             && !self.trimming
+            && !self.unsaved
             && self.outbox.is_empty()
             && self.streams.values().all(resting)
     }

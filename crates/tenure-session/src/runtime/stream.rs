@@ -21,6 +21,9 @@ use crate::port::store::{Kept, NewEvent, Place, ReadLimit, StoreError, Stored};
 /// Bytes that a stream keeps at hand for its reader, at most; one event always fits.
 const MAX_TAIL_BYTES: usize = 256 << 10;
 
+/// Complete streams of one session that are kept only for what could not be logged.
+const MAX_UNLOGGED_STREAMS: usize = 64;
+
 /// How long after a failed trim the next one is tried.
 const TRIM_AGAIN: Duration = Duration::from_secs(5);
 
@@ -55,6 +58,8 @@ pub(super) struct Stream {
     pub(super) known: Known,
     /// The note, if it could not be written.
     unwritten: Option<Bytes>,
+    /// It is complete, and the log does not know.
+    pub(super) unfinished: bool,
     /// The next reader is to be sent away at once, to come back later.
     pub(super) close_first: bool,
     /// Events that could not be logged while nobody read; for the next reader. Bounded like a tail.
@@ -232,11 +237,6 @@ impl Session {
     }
 
     pub(super) fn push(&self, state: &mut State, stream: StreamId, body: Bytes, place: Place) {
-        let entry = state.streams.entry(stream).or_default();
-        if let Some(note) = entry.unwritten.take() {
-            entry.known = Known::Soon;
-            self.push(state, stream, note, Place::Note);
-        }
         state.outbox.bytes += body.len();
         state.streams.entry(stream).or_default().queued += 1;
         state.outbox.queue.push_back(NewEvent { stream, body, place, at: self.inner.clock.now() });
@@ -252,7 +252,8 @@ impl Session {
                 }
                 state.outbox.appending = true;
                 let count = state.outbox.queue.len().min(self.inner.store.capabilities().max_batch);
-                state.outbox.queue.drain(..count).collect()
+                let batch = state.outbox.queue.drain(..count).collect();
+                state.with_notes(batch)
             };
             let append = self.inner.store.append(self.key, self.epoch, batch.clone());
             let session = Arc::clone(self);
@@ -330,6 +331,7 @@ impl Session {
         state.outbox.appending = false;
         state.outbox.bytes -= batch.iter().map(|event| event.body.len()).sum::<usize>();
         state.outbox.make_room();
+        let logged = outcome.is_ok();
         let positions = match outcome {
             Ok(positions) => {
                 state.unlogging = false;
@@ -355,6 +357,9 @@ impl Session {
         for (event, position) in batch.into_iter().zip(positions) {
             self.deliver(&mut state, event, position);
         }
+        if logged {
+            self.finish_streams(&mut state);
+        }
         let limits = &self.inner.limits;
         let full = state.kept.events > limits.max_session_events
             || state.kept.bytes > limits.max_session_event_bytes;
@@ -378,7 +383,11 @@ impl Session {
         if let Some(position) = position {
             stream.last = position;
         }
-        stream.ended |= event.place == Place::End;
+        if event.place == Place::End {
+            stream.ended = true;
+            stream.unfinished = position.is_none() && stream.known == Known::Yes;
+            state.unfinished |= stream.unfinished;
+        }
         if event.body.is_empty() && position.is_none() {
             // It only says that the stream is complete, which is known now.
             stream.wake_reader();
@@ -388,10 +397,8 @@ impl Session {
         let Some(slot) = &mut stream.reader else {
             // It is not in the log, so whoever reads next has to find it here.
             if position.is_none() {
-                stream.unlogged.push_back(tailed);
-                if stream.unlogged.len() > self.inner.limits.max_tail_events {
-                    stream.unlogged.pop_front();
-                }
+                stream.keep_unlogged(tailed, self.inner.limits.max_tail_events);
+                state.bound_unlogged();
             }
             return;
         };
@@ -439,7 +446,33 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Tells the log of streams whose end it could not be told. The caller flushes.
+    pub(super) fn finish_streams(&self, state: &mut State) {
+        // A session that is over has no log any more.
+        if state.end.is_some() || !std::mem::take(&mut state.unfinished) {
+            return;
+        }
+        let unfinished =
+            |(id, stream): (&StreamId, &mut Stream)| std::mem::take(&mut stream.unfinished).then_some(*id);
+        let unfinished: Vec<StreamId> = state.streams.iter_mut().filter_map(unfinished).collect();
+        for id in unfinished {
+            self.push(state, id, Bytes::new(), Place::End);
+        }
+    }
+}
+
 impl Stream {
+    /// Keeps an event for the next reader that the log does not have; bounded like a tail.
+    fn keep_unlogged(&mut self, event: Tailed, max_events: usize) {
+        self.unlogged.push_back(event);
+        let mut bytes: usize = self.unlogged.iter().map(|event| event.body.len()).sum();
+        while self.unlogged.len() > max_events || (bytes > MAX_TAIL_BYTES && self.unlogged.len() > 1) {
+            let Some(dropped) = self.unlogged.pop_front() else { break };
+            bytes -= dropped.body.len();
+        }
+    }
+
     /// A stream as the log knows it.
     pub(super) fn of_log(last: Position, ended: bool) -> Self {
         Self { last, ended, known: Known::Yes, ..Self::default() }
@@ -463,6 +496,42 @@ impl Session {
 }
 
 impl State {
+    /// Puts the notes that could not be written before in front of the next events of their streams.
+    fn with_notes(&mut self, batch: Vec<NewEvent>) -> Vec<NewEvent> {
+        let unwritten = |stream: &Stream| stream.unwritten.is_some();
+        if !batch.iter().any(|event| self.streams.get(&event.stream).is_some_and(unwritten)) {
+            return batch;
+        }
+        let mut noted = Vec::with_capacity(batch.len() + 1);
+        for event in batch {
+            let stream = self.streams.get_mut(&event.stream).filter(|_| event.place != Place::Note);
+            if let Some(stream) = stream
+                && let Some(body) = stream.unwritten.take()
+            {
+                stream.known = Known::Soon;
+                stream.queued += 1;
+                self.outbox.bytes += body.len();
+                noted.push(NewEvent { body, place: Place::Note, ..event.clone() });
+            }
+            noted.push(event);
+        }
+        noted
+    }
+
+    /// Only so many complete streams are kept for what the log does not have; the oldest go first.
+    fn bound_unlogged(&mut self) {
+        let kept = |stream: &Stream| stream.ended && stream.reader.is_none() && !stream.unlogged.is_empty();
+        let kept: Vec<StreamId> =
+            self.streams.iter().filter(|(_, stream)| kept(stream)).map(|(id, _)| *id).collect();
+        if kept.len() > MAX_UNLOGGED_STREAMS
+            && let Some(oldest) = kept.into_iter().min()
+            && let Some(stream) = self.streams.get_mut(&oldest)
+        {
+            stream.unlogged.clear();
+            self.forget_if_empty(oldest);
+        }
+    }
+
     /// Forgets a complete stream that never had an event: nobody can resume it, and no trim would find it.
     pub(super) fn forget_if_empty(&mut self, id: StreamId) {
         let empty = |stream: &Stream| {

@@ -10,8 +10,11 @@ use std::time::Duration;
 use super::sessions::Inner;
 use crate::id::Principal;
 use crate::port::clock::Time;
-use crate::port::store::{RecordKey, Space, StoreError, Version};
+use crate::port::store::{Expected, RecordKey, Space, StoreError, Version};
 use crate::record::{End, Kept};
+
+/// When a record that cannot be read is tried again.
+const UNREADABLE_AGAIN: Duration = Duration::from_secs(60 * 60);
 
 /// How many records are handled at a time.
 const PAGE: usize = 256;
@@ -83,15 +86,18 @@ async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<
     if let Some(session) = inner.live.by_key(&key.key) {
         // It looks after itself; only its record was not written for a while.
         session.save(&mut session.state.lock());
-        return Ok(true);
+        return Ok(false);
+    }
+    if inner.waking.contains(&key.key) {
+        return Ok(false);
     }
     let Some(record) = inner.store.get(key).await? else { return Ok(true) };
     if record.version != version {
         return Ok(true);
     }
     match Kept::decode(&record.value) {
-        Ok(Kept::Session(record)) => {
-            let dormant = super::wake::Dormant { key: key.key, version, record };
+        Ok(Kept::Session(session)) => {
+            let dormant = super::wake::Dormant { key: key.key, version, record: session };
             inner.end_dormant(&dormant, End::Expired).await
         }
         Ok(Kept::Tombstone(_)) => {
@@ -104,7 +110,12 @@ async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<
         }
         Err(error) => {
             tracing::error!(session = ?key.key, %error, "a record that is due cannot be read; left as it is");
-            Ok(false)
+            // Out of the way of those behind it, until it is looked at again.
+            let later = inner.clock.now().after(UNREADABLE_AGAIN);
+            match inner.store.put(key, record.value, Expected::Version(version), Some(later)).await {
+                Ok(_) | Err(StoreError::Conflict { .. }) => Ok(true),
+                Err(error) => Err(error),
+            }
         }
     }
 }

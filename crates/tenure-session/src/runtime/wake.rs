@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::context::{Fanout, Outlet};
-use super::reopen::Reopened;
+use super::deadline::Due;
+use super::reopen::{Reopened, Resumed};
 use super::session::{Session, State, ended_error, unknown_error};
 use super::sessions::{Inner, store_failed};
 use super::stream::{Origin, Stream};
@@ -30,12 +31,49 @@ use crate::protocol::Revision;
 use crate::record::{End, Kept, SessionRecord};
 use crate::rules::{self, LogLevel};
 
+/// How far stream numbers leap: more than a session begins between two syncs of a disk.
+const STREAM_LEAP: u32 = 1 << 10;
+
 /// What became of a wake; nothing until it is over.
 type Outcome = Option<Result<Arc<Session>, Arc<Error>>>;
 
 /// Sessions that are being woken.
 #[derive(Default)]
-pub(super) struct Waking(Mutex<HashMap<SessionId, watch::Receiver<Outcome>, RandomState>>);
+pub(super) struct Waking(Mutex<HashMap<SessionKey, Flight, RandomState>>);
+
+/// One wake, and all who wait for it.
+struct Flight {
+    outcome: watch::Receiver<Outcome>,
+    /// The session was ended meanwhile, and must not rise.
+    doomed: Option<End>,
+}
+
+impl Waking {
+    pub(super) fn contains(&self, key: &SessionKey) -> bool {
+        self.0.lock().contains_key(key)
+    }
+}
+
+impl Inner {
+    /// The record of a session that was not in memory has been replaced by a tombstone. Should it be waking just
+    /// now, it does not rise; should it have risen since, it ends, and this is true.
+    pub(super) fn entombed(self: &Arc<Self>, key: &SessionKey, end: End) -> bool {
+        let risen = {
+            let mut waking = self.waking.0.lock();
+            match waking.get_mut(key) {
+                Some(flight) => {
+                    flight.doomed = Some(end);
+                    None
+                }
+                None => self.live.by_key(key),
+            }
+        };
+        let Some(session) = risen else { return false };
+        // Its tombstone is there already; that another one is written over it does no harm.
+        drop(self.end(&session, end));
+        true
+    }
+}
 
 /// A session that is not in memory.
 pub(super) struct Dormant {
@@ -76,7 +114,11 @@ pub(super) async fn find(
 }
 
 /// A session of the caller's that is not in memory.
-pub(super) async fn dormant(inner: &Inner, key: SessionKey, principal: &Principal) -> Result<Dormant, Error> {
+pub(super) async fn dormant(
+    inner: &Arc<Inner>,
+    key: SessionKey,
+    principal: &Principal,
+) -> Result<Dormant, Error> {
     let record = inner.store.get(RecordKey::session(key)).await.map_err(store_failed)?;
     let Some(record) = record else { return Err(unknown_error()) };
     let (version, deadline) = (record.version, record.deadline);
@@ -86,7 +128,8 @@ pub(super) async fn dormant(inner: &Inner, key: SessionKey, principal: &Principa
         }
         Ok(Kept::Session(record)) if record.owner.as_deref() == principal.name() => {
             let dormant = Dormant { key, version, record };
-            if deadline.is_none_or(|deadline| inner.clock.now() < deadline) {
+            // Who is being woken is in use, however long that takes.
+            if deadline.is_none_or(|deadline| inner.clock.now() < deadline) || inner.waking.contains(&key) {
                 return Ok(dormant);
             }
             // The sweep has not come by yet. If the store fails, it will.
@@ -122,12 +165,13 @@ fn wake_once(inner: &Arc<Inner>, id: SessionId) -> Found {
     if let Some(session) = inner.live.get(&id) {
         return Found::Awake(session);
     }
-    if let Some(outcome) = waking.get(&id) {
-        return Found::Waking(outcome.clone());
+    let key = id.key();
+    if let Some(flight) = waking.get(&key) {
+        return Found::Waking(flight.outcome.clone());
     }
     let (tell, outcome) = watch::channel(None);
-    waking.insert(id, outcome.clone());
-    let listed = Listed { inner: Arc::clone(inner), id };
+    waking.insert(key, Flight { outcome: outcome.clone(), doomed: None });
+    let listed = Listed { inner: Arc::clone(inner), key };
     inner.tasks.spawn(async move {
         let woken = wake(&listed.inner, id).await.map_err(|error| {
             if !matches!(error.kind(), Kind::NotFound | Kind::Gone) {
@@ -145,12 +189,12 @@ fn wake_once(inner: &Arc<Inner>, id: SessionId) -> Found {
 /// Takes a session off the list when it is no longer being woken, also after a panic.
 struct Listed {
     inner: Arc<Inner>,
-    id: SessionId,
+    key: SessionKey,
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.inner.waking.0.lock().remove(&self.id);
+        self.inner.waking.0.lock().remove(&self.key);
     }
 }
 
@@ -173,7 +217,8 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
     state.subscriptions = record.subscriptions.iter().map(|uri| uri.as_str().into()).collect();
     state.metadata = record.metadata.clone();
-    state.next_stream = survey.next_stream.max(1);
+    // A loss of power may have taken streams whose numbers a client was told.
+    state.next_stream = survey.next_stream.max(1).saturating_add(STREAM_LEAP);
     state.kept = survey.kept;
     for known in &survey.streams {
         state.streams.insert(known.stream, Stream::of_log(known.last, known.ended));
@@ -216,8 +261,9 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         }
         Err(error) => return Err(store_failed(error)),
     }
+    let resumed = session.rise(reopened).map_err(ended_error)?;
     sleeper.woke();
-    session.rise(reopened, &changed, Time(dormant.record.last_used));
+    session.catch_up(resumed, &changed, Time(dormant.record.last_used));
     Ok(session)
 }
 
@@ -246,22 +292,40 @@ impl Session {
         }
     }
 
-    /// Takes its place among the sessions in memory, and tells the client what it may have missed.
-    fn rise(self: &Arc<Self>, reopened: Vec<Reopened>, changed: &[Method], slept: Time) {
+    /// Takes its place among the sessions in memory, unless it was ended meanwhile.
+    fn rise(self: &Arc<Self>, reopened: Vec<Reopened>) -> Result<Vec<Resumed>, End> {
         let inner = &self.inner;
-        let (initialized, subscriptions, reopened) = {
+        let waking = inner.waking.0.lock();
+        if let Some(end) = waking.get(&self.key).and_then(|flight| flight.doomed) {
+            return Err(end);
+        }
+        let resumed = {
             let mut state = self.state.lock();
             for uri in &state.subscriptions {
                 inner.watchers.add(uri, self.id);
             }
-            let reopened = self.reopen(&mut state, reopened);
-            (state.phase == Phase::Initialized, state.subscriptions.clone(), reopened)
+            // An entry from during the handshake may have come up before the session was there.
+            if let Some(due) = state.due.take() {
+                inner.deadlines.remove(due, Due::Session(self.id));
+            }
+            self.reopen(&mut state, reopened)
         };
         inner.live.insert(self.id, Arc::clone(self));
+        drop(waking);
         inner.woken.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(session = %self.label, requests = resumed.len(), "session woken");
+        Ok(resumed)
+    }
+
+    /// Tells the client what it may have missed, and goes on with what was open.
+    fn catch_up(self: &Arc<Self>, resumed: Vec<Resumed>, changed: &[Method], slept: Time) {
+        let inner = &self.inner;
         self.touch();
-        self.schedule(&mut self.state.lock(), inner.clock.now());
-        tracing::debug!(session = %self.label, requests = reopened.len(), "session woken");
+        let (initialized, subscriptions) = {
+            let mut state = self.state.lock();
+            self.schedule(&mut state, inner.clock.now());
+            (state.phase == Phase::Initialized, state.subscriptions.clone())
+        };
         if initialized {
             let missed = inner.news.since(slept).filter(|method| !changed.contains(method));
             for method in missed.chain(changed.iter().cloned()).collect::<Vec<_>>() {
@@ -273,7 +337,7 @@ impl Session {
                 self.announce(message::write_notification(&Method::ResourceUpdated, Some(&params)));
             }
         }
-        self.resume_requests(reopened);
+        self.resume_requests(resumed);
     }
 
     fn announce(self: &Arc<Self>, body: bytes::Bytes) {

@@ -14,6 +14,8 @@ mod hardships;
 mod interrupted;
 mod limits;
 mod lives;
+mod operate;
+mod races;
 mod resume;
 mod slow;
 mod store_faults;

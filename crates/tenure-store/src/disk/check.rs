@@ -124,15 +124,18 @@ impl Walk<'_> {
     fn damage(&mut self, mark: &Mark) {
         let walked = &mut self.walked;
         let report = &mut walked.report;
-        walked.batch = walked.batch.max(self.files.last_batch.unwrap_or(0));
-        report.missing_batches = mark.batch().saturating_sub(walked.batch);
+        // As when it is opened, what counts is how far the journal goes, not the tables.
+        let last = self.files.last_batch.unwrap_or(0);
+        walked.batch = walked.batch.max(last);
+        report.missing_batches = mark.batch().saturating_sub(last);
         if mark.is_damaged() {
             let file = mark.path().strip_prefix(self.folder).unwrap_or(mark.path()).to_owned();
             report.damage.push(Damage { file, kind: Kind::Mark, is_refused: false, lost: Some(0) });
         }
-        for file in &self.files.manifests {
-            let (file, kind) = (file.clone(), Kind::Manifest);
-            report.damage.push(Damage { file, kind, is_refused: true, lost: Some(0) });
+        for (file, may_hide_loss) in &self.files.manifests {
+            // Whether a table was listed that is not there any more cannot be told.
+            let (file, lost) = (file.clone(), (!may_hide_loss).then_some(0));
+            report.damage.push(Damage { file, kind: Kind::Manifest, is_refused: true, lost });
         }
         for flaw in &self.files.journals {
             let lost_end = if flaw.is_unfinished { report.missing_batches } else { 0 };

@@ -63,7 +63,7 @@ fn in_files(files: &[PathBuf]) -> String {
 impl DiskError {
     /// Sorts out what the engine said.
     pub(super) fn engine(folder: &Path, cause: fjall::Error) -> Self {
-        use std::io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
+        use std::io::ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
 
         let path = folder.to_owned();
         let cause = match cause {
@@ -72,9 +72,11 @@ impl DiskError {
             cause => cause,
         };
         match cause {
-            // A file that is gone, ends too early or cannot be decoded is no failure of the disk.
-            fjall::Error::Io(cause) if !matches!(cause.kind(), NotFound | UnexpectedEof | InvalidData) => {
-                Self::Io { path, cause }
+            // A file that is gone, ends too early or leads nowhere is no failure of the disk.
+            fjall::Error::Io(io)
+                if !matches!(io.kind(), NotFound | UnexpectedEof | InvalidData | InvalidInput) =>
+            {
+                Self::Io { path, cause: io }
             }
             cause => Self::Damaged { path, files: Vec::new(), cause: Some(cause) },
         }

@@ -16,6 +16,9 @@ use super::log::Log;
 use super::room::Growth;
 use super::writer::Writer;
 
+/// Events of all sessions together whose order is kept at hand for trimming.
+const MAX_COUNTED: usize = 1 << 20;
+
 impl Writer {
     pub(super) fn append(
         &mut self,
@@ -60,6 +63,11 @@ impl Writer {
             // Counting reads what is committed, so what is in the batch has to be committed first.
             self.commit();
             let log = Log::count(&self.keyspaces, &session).map_err(failed)?;
+            // It can always be counted anew, so it is not kept of everyone who was ever trimmed.
+            let counted: usize = self.logs.values().map(|log| log.order.len()).sum();
+            if counted + log.order.len() > MAX_COUNTED {
+                self.logs.clear();
+            }
             self.logs.insert(session, log);
         }
         let Some(log) = self.logs.get_mut(&session) else { return Ok(Kept::default()) };

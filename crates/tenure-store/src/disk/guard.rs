@@ -120,14 +120,21 @@ fn journals(folder: &Path, data: &Path, mark: &Mark) -> Result<(), DiskError> {
         if n + 1 < paths.len() {
             return Err(damaged(folder, vec![path.clone()]));
         }
-        let last = last.unwrap_or(0);
-        if last < mark.batch() {
-            return Err(DiskError::Lost { path: folder.to_owned(), missing: mark.batch() - last });
-        }
+        reaches(folder, last, mark)?;
         let name = path.display();
         tracing::info!(journal = %name, at, "the end of a journal was never synced and is not whole: it is cut");
         let file = OpenOptions::new().write(true).open(path).map_err(&io)?;
         file.set_len(at as u64).and_then(|()| file.sync_all()).map_err(&io)?;
     }
-    Ok(())
+    // A journal never ends before what is in tables, not even where those are complete without it: if it does, it
+    // was cut, and not every keyspace need have been written out that far.
+    reaches(folder, last, mark)
+}
+
+/// Whether the last batch is as far as the mark.
+fn reaches(folder: &Path, last: Option<u64>, mark: &Mark) -> Result<(), DiskError> {
+    match mark.batch().saturating_sub(last.unwrap_or(0)) {
+        0 => Ok(()),
+        missing => Err(DiskError::Lost { path: folder.to_owned(), missing }),
+    }
 }

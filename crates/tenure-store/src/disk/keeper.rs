@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fjall::PersistMode;
 
@@ -18,8 +18,8 @@ use super::room::Room;
 /// How long after a write its bytes are on the disk at the latest, if nobody waits for that.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How long a failed engine may keep the writer before nobody waits for it any more.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How many rounds a failed engine may keep the writer before nobody waits for it any more.
+const PATIENCE: u32 = 20;
 
 pub(super) struct Keeper {
     pub(super) keyspaces: Arc<Keyspaces>,
@@ -31,12 +31,12 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Runs until it is told to stop, or nobody is left who could tell it.
     pub(super) fn run(mut self, stopped: &Receiver<()>) {
-        let mut waiting = None;
+        let mut waited = 0;
         loop {
             let last = stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout);
             self.room.survey(&self.keyspaces);
             self.sync();
-            self.watch(&mut waiting);
+            self.watch(&mut waited);
             if last {
                 return;
             }
@@ -66,11 +66,10 @@ impl Keeper {
     }
 
     /// An engine whose own threads have failed can hold the writer forever, waiting for them to make room.
-    fn watch(&self, waiting: &mut Option<Instant>) {
+    fn watch(&self, waited: &mut u32) {
         let held = self.progress.is_poisoned() && self.progress.committing.load(Ordering::Acquire);
-        if !held {
-            *waiting = None;
-        } else if waiting.get_or_insert_with(Instant::now).elapsed() > PATIENCE && !self.progress.is_stuck() {
+        *waited = if held { *waited + 1 } else { 0 };
+        if *waited > PATIENCE && !self.progress.is_stuck() {
             tracing::error!("the failed engine holds the store's writer: nobody waits for it any more");
             self.progress.set_stuck();
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fjall::{Database, PersistMode};
 use tokio::sync::{Notify, mpsc};
@@ -28,8 +28,9 @@ const QUEUE: usize = 4096;
 /// The most that the engine's journals may take before it empties them into tables.
 const JOURNAL_BYTES: u64 = 128 << 20;
 
-/// How long closing waits for a merge of tables that is under way.
-const MERGE_TIME: Duration = Duration::from_secs(5);
+/// How often closing looks for a thread that has not ended, a millisecond apart, before a merge of tables that
+/// is under way is left behind.
+const MERGE_LOOKS: u32 = 5000;
 
 /// What a finished write survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -167,6 +168,9 @@ pub(super) fn open_data(folder: &Path, data: &Path) -> Result<Keyspaces, DiskErr
     let engine = |cause| DiskError::engine(folder, cause);
     let builder = Database::builder(data).max_journaling_size(JOURNAL_BYTES);
     let keyspaces = Keyspaces::open(builder.open().map_err(engine)?).map_err(engine)?;
+    // The engine syncs everything it makes, but for the names of the keyspaces' folders.
+    let names = std::fs::File::open(data.join("keyspaces")).and_then(|names| names.sync_all());
+    names.map_err(DiskError::io(folder))?;
     match keyspaces.number(layout::META_FORMAT).map_err(engine)? {
         Some(layout::FORMAT) => {}
         Some(found) => return Err(DiskError::Format { path: folder.to_owned(), found }),
@@ -198,23 +202,24 @@ impl Drop for Disk {
         self.close.notify_one();
         // The writer first, then the keeper, so that the mark covers everything. A writer that a failed engine
         // holds is left behind: it would never come.
-        join(self.writer.take(), || self.progress.is_stuck());
+        join(self.writer.take(), |_| self.progress.is_stuck());
         self.stop.clear();
-        join(self.keeper.take(), || false);
+        join(self.keeper.take(), |_| false);
         // A merge cannot be called off, and may be cut short by the end of the process without harm.
-        let start = Instant::now();
-        join(self.tidy.take(), || start.elapsed() > MERGE_TIME);
+        join(self.tidy.take(), |looks| looks > MERGE_LOOKS);
     }
 }
 
-/// Waits for a thread, unless it is given up.
-fn join(thread: Option<JoinHandle<()>>, is_given_up: impl Fn() -> bool) {
+/// Waits for a thread, unless it is given up after so many looks.
+fn join(thread: Option<JoinHandle<()>>, is_given_up: impl Fn(u32) -> bool) {
     let Some(thread) = thread else { return };
+    let mut looks = 0;
     while !thread.is_finished() {
-        if is_given_up() {
+        if is_given_up(looks) {
             return tracing::warn!("a thread of the store is left behind");
         }
         std::thread::sleep(Duration::from_millis(1));
+        looks += 1;
     }
     if thread.join().is_err() {
         tracing::error!("a thread of the store panicked");

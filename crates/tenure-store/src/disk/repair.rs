@@ -4,8 +4,9 @@
 //! and epochs are kept. If something is lost, numbers go on far behind all that can have been given out, so
 //! that none ever means two things. The index of deadlines is made anew from the records.
 
-use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::{Path, PathBuf};
+
+use tenure_session::port::clock::{Clock, SystemClock};
 
 use super::check::{Nowhere, Walked, check, walk};
 use super::error::DiskError;
@@ -47,8 +48,7 @@ pub fn repair(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, 
     }
     let Walked { mut report, batch, .. } = save(folder, &fresh, &files, &mark)?;
     drop(lock);
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let kept = folder.join(format!("data.damaged-{}", since.as_secs()));
+    let kept = place_for_damaged(folder);
     // In this order there is at every moment either the old data, or the new data and a mark that fits it.
     std::fs::rename(&data, &kept).map_err(&io)?;
     mark.set(batch).map_err(&io)?;
@@ -66,4 +66,16 @@ fn save(folder: &Path, fresh: &Path, files: &Files, mark: &Mark) -> Result<Walke
     let leap = if walked.report.has_lost() { LEAP } else { 0 };
     load.finish(walked.sequence + leap, walked.batch)?;
     Ok(walked)
+}
+
+/// A name for what was there before, by the time of day.
+fn place_for_damaged(folder: &Path) -> PathBuf {
+    let mut seconds = SystemClock.now().0 / 1000;
+    loop {
+        let path = folder.join(format!("data.damaged-{seconds}"));
+        if !path.exists() {
+            return path;
+        }
+        seconds += 1;
+    }
 }

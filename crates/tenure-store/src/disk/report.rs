@@ -1,4 +1,7 @@
 //! What a check, a repair or a backup found in a store, and what it did.
+//!
+//! These are figures and names for whoever tells them to an operator; how they are worded is up to them. Sessions
+//! go by their labels, since keys are nobody's business.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -56,7 +59,8 @@ pub struct Damage {
     pub kind: Kind,
     /// The engine opens no store that has it, or would silently leave a part of it out.
     pub is_refused: bool,
-    /// How much is lost: batches of a journal, entries of a table. Unknown if nothing is left to tell it by.
+    /// How much of it is lost: batches of a journal, entries of a table. Unknown if nothing is left to tell it
+    /// by. Some of it may have been found elsewhere, such as in a journal that is still there.
     pub lost: Option<u64>,
 }
 
@@ -68,7 +72,7 @@ pub enum Kind {
     Journal,
     /// A table of this keyspace: records, events, owners, notes, deadlines or meta.
     Table(String),
-    /// The list of a keyspace's tables.
+    /// The list of a keyspace's tables, or what leads to it.
     Manifest,
     /// The high-water mark.
     Mark,
@@ -90,7 +94,7 @@ pub struct Report {
     pub totals: Totals,
     /// What is damaged. A journal that just was not finished when its process was killed is not.
     pub damage: Vec<Damage>,
-    /// Batches that were written and are not there, or not whole.
+    /// Batches that were written and are not in the journal, or not whole. Some of it may be in tables.
     pub missing_batches: u64,
     /// Entries that can be read but make no sense.
     pub unreadable: u64,
@@ -123,7 +127,7 @@ impl Report {
             && self.stale_deadlines == 0
     }
 
-    /// Whether something is gone for good.
+    /// Whether something is gone for good, or may be.
     pub fn has_lost(&self) -> bool {
         self.missing_batches > 0
             || self.unreadable > 0

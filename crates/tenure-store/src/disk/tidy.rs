@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fjall::{AbstractTree, Keyspace};
 
@@ -19,8 +19,8 @@ use super::room::Room;
 /// How often it looks.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// The least time between two rounds.
-const REST: Duration = Duration::from_secs(5);
+/// The least number of looks between two rounds, and the most that a round waits for others to stop removing.
+const REST: u32 = 10;
 
 /// Fewer keys than this are not worth a round.
 const MANY: u64 = 2048;
@@ -39,24 +39,26 @@ impl Tidy {
     pub(super) fn run(self, stopped: &Receiver<()>) {
         // What was removed when a round last began, and what it was at the last look.
         let (mut tidied, mut seen) = (0, 0);
-        let (mut rested, mut pending) = (None::<Instant>, None::<Instant>);
+        // Looks since the last round, and since there is something to do.
+        let (mut rested, mut waited) = (REST, 0);
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
             let removed = self.progress.removed.load(Ordering::Acquire);
             let calm = std::mem::replace(&mut seen, removed) == removed;
             let full = self.room.full().is_some();
+            rested += 1;
             if self.progress.is_poisoned() || (removed - tidied < MANY && !full) {
                 continue;
             }
             // One round for all that is removed at once, but not never while something always is.
-            let waited = pending.get_or_insert_with(Instant::now).elapsed() > REST;
-            if !(calm || waited) || rested.is_some_and(|rested| rested.elapsed() < REST) {
+            waited += 1;
+            if !(calm || waited > REST) || rested < REST {
                 continue;
             }
             // A round that fails has failed in the engine, which the keeper notices.
             if let Err(error) = self.round(stopped) {
                 tracing::warn!(%error, "could not bring room back");
             }
-            (tidied, rested, pending) = (removed, Some(Instant::now()), None);
+            (tidied, rested, waited) = (removed, 0, 0);
         }
     }
 

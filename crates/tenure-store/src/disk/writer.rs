@@ -297,7 +297,9 @@ impl Writer {
         if current != expected {
             return Err(StoreError::Fenced);
         }
-        self.admit(cost, Growth::Grows)?;
+        // A session that is woken takes no more room than it has; on a full disk it has to come back all the same.
+        let growth = if current.is_some() { Growth::Stays } else { Growth::Grows };
+        self.admit(cost, growth)?;
         self.bytes += cost;
         let epoch = Epoch(self.next());
         self.set_owner(session, Some(node), epoch);

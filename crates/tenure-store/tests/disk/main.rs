@@ -2,12 +2,15 @@
 //! loss of power.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![expect(clippy::disallowed_methods, reason = "tests take the time themselves and hold their tasks")]
 #![expect(clippy::print_stdout, reason = "the processes that are killed tell what was acknowledged")]
 
 mod backup;
+mod chance;
 mod damage;
 mod full;
 mod keep;
+mod power;
 mod sample;
 mod space;
 mod tools;

@@ -1,4 +1,6 @@
-//! Room comes back after much was removed.
+//! Room comes back after much was removed, without anybody asking for it.
+//!
+//! What counts is what the folder takes on the disk: the engine reserves more for its journal than it uses.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

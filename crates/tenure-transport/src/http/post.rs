@@ -135,7 +135,10 @@ impl Endpoint {
                 Err(fault) => return Ok(malformed(&fault)),
             }
         }
-        Ok(match session.batch(good, &self.caller(parts, remote))? {
+        let answer = session.batch(good, &self.caller(parts, remote))?;
+        // It may have said that it is initialized.
+        session.saved().await;
+        Ok(match answer {
             Some(answer) => self.answer(answer, parts),
             None => empty(StatusCode::ACCEPTED),
         })

@@ -2,13 +2,17 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::ConfigError;
 
-/// What a person reads when a command fails.
-#[derive(Debug)]
+/// What a person reads when a command fails. As JSON it goes from a server to the command that asked it.
+#[derive(Serialize, Deserialize, Debug)]
 pub struct Failure {
     what: String,
+    #[serde(default)]
     causes: Vec<String>,
+    #[serde(default)]
     hint: Option<String>,
 }
 

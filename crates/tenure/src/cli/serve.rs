@@ -1,10 +1,14 @@
 //! `tenure serve`: runs until it is told to stop.
 
 use std::io::Write;
+use std::time::Duration;
 
 use super::Failure;
 use crate::config::Config;
 use crate::node::Node;
+
+/// How long threads that are still at work get when everything else is over.
+const LEFT_BEHIND: Duration = Duration::from_secs(5);
 
 /// Serves until SIGINT or SIGTERM.
 pub(super) fn run(config: &Config) -> Result<(), Failure> {
@@ -13,7 +17,11 @@ pub(super) fn run(config: &Config) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::new("cannot start the async runtime").caused_by(error))?;
-    runtime.block_on(serve(config))
+    let served = runtime.block_on(serve(config));
+    // Only a backup that somebody started is still at work on a thread of its own, and must not hold us up: its
+    // folder gets the name of a store only when all of it is there.
+    runtime.shutdown_timeout(LEFT_BEHIND);
+    served
 }
 
 async fn serve(config: &Config) -> Result<(), Failure> {

@@ -18,6 +18,7 @@ mod http2_and_tls;
 mod isolation;
 mod limits;
 mod mount;
+mod operator;
 mod rmcp_client;
 mod rmcp_durable;
 mod shutdown;

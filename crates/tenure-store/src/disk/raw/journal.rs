@@ -156,9 +156,10 @@ fn resume(bytes: &[u8], from: usize, end: Option<usize>) -> usize {
     if let Some(end) = end.filter(fits) {
         return end;
     }
-    let behind =
-        memchr::memmem::find_iter(&bytes[from + 1..], TRAILER).map(|at| from + 1 + at + TRAILER.len());
-    behind.filter(|at| batch(bytes, *at).is_ok()).next().unwrap_or(bytes.len())
+    memchr::memmem::find_iter(&bytes[from + 1..], TRAILER)
+        .map(|at| from + 1 + at + TRAILER.len())
+        .find(|at| batch(bytes, *at).is_ok())
+        .unwrap_or(bytes.len())
 }
 
 type Broken<'a> = (Vec<Item<'a>>, Option<usize>);

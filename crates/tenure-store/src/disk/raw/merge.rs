@@ -1,4 +1,7 @@
 //! Brings runs of tables and the journals together: the newest entry of every key, in order.
+//!
+//! Every source is in order by itself, by key and then from new to old. The smallest of their next entries is
+//! taken, and further ones of the same key are passed over.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -22,6 +22,9 @@ use self::merge::Merged;
 use self::table::{Flaw, Inspected, Listed};
 use super::layout;
 
+/// What the engine writes into its folder to know it by.
+const ENGINE: &[u8] = b"FJL\x03";
+
 /// What one key was given or lost at some time.
 pub(super) struct Entry {
     pub(super) key: Slice,
@@ -62,10 +65,11 @@ pub(super) struct Files {
     ids: BTreeMap<String, u64>,
     /// Tables that are not as they were written, with the keyspace's number.
     pub(super) tables: Vec<(u64, PathBuf, Flaw)>,
-    /// Manifests that are not as they were written.
-    pub(super) manifests: Vec<PathBuf>,
+    /// Manifests and other small files that are not as they were written, and whether something may be lost
+    /// that nothing else knows of.
+    pub(super) manifests: Vec<(PathBuf, bool)>,
     pub(super) journals: Vec<JournalFlaw>,
-    /// The number of the last batch in the journals.
+    /// The number of the last batch in the journals, or in tables if the journals are empty.
     pub(super) last_batch: Option<u64>,
 }
 
@@ -82,11 +86,11 @@ impl Files {
             journals: Vec::new(),
             last_batch: None,
         };
-        files.manifests = cornerstones(data)?.iter().map(|file| files.name(file)).collect();
+        files.manifests = cornerstones(data)?.iter().map(|file| (files.name(file), false)).collect();
         let mut stage = Stage { done: 0, of: size(data)? };
         for (id, folder) in numbered(&data.join("keyspaces"), "")? {
             let tree = tree::read(&folder)?;
-            files.manifests.extend(tree.flaw.map(|file| files.name(&file)));
+            files.manifests.extend(tree.flaw.map(|file| (files.name(&file), id > 0)));
             let mut flaws = Vec::new();
             let runs = inspect(tree.runs, |listed, table| {
                 flaws.extend(table.flaw.take().map(|flaw| (id, files.name(&listed.path), flaw)));
@@ -237,12 +241,21 @@ pub(super) fn missing(data: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(missing)
 }
 
-/// Files that are gone without which the engine takes the others for leftovers.
+/// Files that are damaged or gone without which the engine takes the others for leftovers.
 fn cornerstones(data: &Path) -> io::Result<Vec<PathBuf>> {
-    let keyspaces = numbered(&data.join("keyspaces"), "")?;
-    let needed = [data.join("version"), data.join("keyspaces").join("0").join("current")];
-    let is_new = !keyspaces.iter().any(|(id, _)| *id > 0);
-    Ok(needed.into_iter().filter(|path| !is_new && !path.exists()).collect())
+    let mut wrong = Vec::new();
+    // A store that was never finished has no keyspaces but the engine's own.
+    if numbered(&data.join("keyspaces"), "")?.iter().any(|(id, _)| *id > 0) {
+        let (version, own) = (data.join("version"), data.join("keyspaces").join("0").join("current"));
+        let is_right = match std::fs::read(&version) {
+            Ok(bytes) => bytes == ENGINE,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        wrong.extend((!is_right).then_some(version));
+        wrong.extend((!own.exists()).then_some(own));
+    }
+    Ok(wrong)
 }
 
 /// Tables that the engine does not open. Costs no more than it does to the engine.

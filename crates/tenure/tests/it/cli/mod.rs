@@ -1,6 +1,6 @@
 //! The real binary: what people type, what they read, and how it ends.
 
 mod logs;
-mod process;
+pub(crate) mod process;
 mod serve;
 mod texts;

@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::support::wait::within;
 
 /// The command with nothing of this process's environment that could steer it.
-pub(super) fn tenure(arguments: &[&str]) -> Command {
+pub(crate) fn tenure(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("TENURE_") {
@@ -23,34 +23,34 @@ pub(super) fn tenure(arguments: &[&str]) -> Command {
 }
 
 /// What a finished command said.
-pub(super) struct Said {
-    pub(super) code: Option<i32>,
-    pub(super) out: String,
-    pub(super) err: String,
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 /// Runs a command to its end.
-pub(super) async fn run(arguments: &[&str]) -> Said {
+pub(crate) async fn run(arguments: &[&str]) -> Said {
     finish(tenure(arguments)).await
 }
 
-pub(super) async fn finish(mut command: Command) -> Said {
+pub(crate) async fn finish(mut command: Command) -> Said {
     let output = within("the command ends", command.output()).await.expect("it runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
 /// A server in a process of its own.
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     out: Lines<BufReader<ChildStdout>>,
     err: AbortOnDropHandle<String>,
-    pub(super) url: String,
+    pub(crate) url: String,
 }
 
 impl Server {
     /// Starts `tenure serve` on a free port with these arguments, and reads its address.
-    pub(super) async fn start(arguments: &[&str]) -> Self {
+    pub(crate) async fn start(arguments: &[&str]) -> Self {
         let mut command = tenure(&["serve", "--listen", "127.0.0.1:0"]);
         // Not in the folder of whoever runs the tests, unless the arguments say where.
         command.env("TENURE_STORE", "memory:");
@@ -67,7 +67,7 @@ impl Server {
         Self { child, out, err: AbortOnDropHandle::new(err), url }
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         let address = self.url.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp"));
         address
             .and_then(|address| address.parse().ok())
@@ -75,14 +75,14 @@ impl Server {
     }
 
     /// Sends a signal to this process and no other.
-    pub(super) async fn signal(&self, name: &str) {
+    pub(crate) async fn signal(&self, name: &str) {
         let id = self.child.id().expect("it runs").to_string();
         let sent = Command::new("kill").args(["-s", name, &id]).status().await.expect("kill");
         assert!(sent.success());
     }
 
     /// Waits for the end; returns how it ended, and what it said after the address and as logs.
-    pub(super) async fn ended(mut self) -> (ExitStatus, String, String) {
+    pub(crate) async fn ended(mut self) -> (ExitStatus, String, String) {
         let status = within("the process ends", self.child.wait()).await.expect("a status");
         let mut out = String::new();
         while let Some(line) = within("output", self.out.next_line()).await.expect("UTF-8") {

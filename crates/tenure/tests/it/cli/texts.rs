@@ -24,6 +24,24 @@ async fn every_command_explains_itself() {
     expect_file!["snapshots/help_serve.txt"].assert_eq(&told(&["serve", "--help"]).await);
     expect_file!["snapshots/help_config.txt"].assert_eq(&told(&["config", "--help"]).await);
     expect_file!["snapshots/help_completions.txt"].assert_eq(&told(&["completions", "--help"]).await);
+    expect_file!["snapshots/help_sessions.txt"].assert_eq(&told(&["sessions", "--help"]).await);
+    expect_file!["snapshots/help_store.txt"].assert_eq(&told(&["store", "--help"]).await);
+}
+
+#[tokio::test]
+async fn every_operator_command_explains_itself_with_examples() {
+    for (group, commands) in [
+        ("sessions", &["list", "show", "revoke", "export", "import"][..]),
+        ("store", &["check", "backup", "copy", "new-key"]),
+    ] {
+        for command in commands {
+            let help = told(&[group, command, "--help"]).await;
+            assert!(help.contains("\nExample"), "{group} {command}: {help}");
+            let file =
+                format!("{}/tests/it/cli/snapshots/help_{group}_{command}.txt", env!("CARGO_MANIFEST_DIR"));
+            expect_file![file].assert_eq(&help);
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,85 @@
+//! What a figure is held against, and whether it holds.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// One line of a table of targets.
+#[derive(Debug, Serialize)]
+pub(crate) struct Target {
+    what: String,
+    unit: &'static str,
+    bound: Bound,
+    measured: Option<f64>,
+    met: Option<bool>,
+}
+
+impl Target {
+    pub(crate) fn at_most(
+        what: impl Into<String>,
+        bound: f64,
+        unit: &'static str,
+        measured: Option<f64>,
+    ) -> Self {
+        let met = measured.map(|measured| measured <= bound);
+        Target { what: what.into(), unit, bound: Bound::AtMost(bound), measured, met }
+    }
+
+    pub(crate) fn at_least(
+        what: impl Into<String>,
+        bound: f64,
+        unit: &'static str,
+        measured: Option<f64>,
+    ) -> Self {
+        let met = measured.map(|measured| measured >= bound);
+        Target { what: what.into(), unit, bound: Bound::AtLeast(bound), measured, met }
+    }
+}
+
+/// The table of targets; empty if there are none.
+pub(crate) fn table(targets: &[Target]) -> String {
+    if targets.is_empty() {
+        return String::new();
+    }
+    let mut text = "\n| target | bound | measured | |\n|---|---:|---:|---|\n".to_owned();
+    for Target { what, unit, bound, measured, met } in targets {
+        let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+        let bound = match bound {
+            Bound::AtMost(bound) => format!("≤ {bound}{unit}"),
+            Bound::AtLeast(bound) => format!("≥ {bound}{unit}"),
+        };
+        let measured = measured.map_or_else(|| "–".to_owned(), |measured| format!("{measured:.2}{unit}"));
+        let met = match met {
+            Some(true) => "met",
+            Some(false) => "**missed**",
+            None => "not measured",
+        };
+        writeln!(text, "| {what} | {bound} | {measured} | {met} |").expect("a string takes any text");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Target, table};
+
+    #[test]
+    fn a_missed_target_stands_out_and_an_unmeasured_one_is_not_met() {
+        let text = table(&[
+            Target::at_most("time", 5.0, "ms", Some(5.0)),
+            Target::at_least("ratio", 0.3, "", Some(0.29)),
+            Target::at_most("memory", 1024.0, "B", None),
+        ]);
+        assert!(text.contains("| time | ≤ 5 ms | 5.00 ms | met |"), "{text}");
+        assert!(text.contains("| ratio | ≥ 0.3 | 0.29 | **missed** |"), "{text}");
+        assert!(text.contains("| memory | ≤ 1024 B | – | not measured |"), "{text}");
+        assert_eq!(table(&[]), "");
+    }
+}

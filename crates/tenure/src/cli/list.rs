@@ -1,0 +1,235 @@
+//! `tenure sessions list`: walks through the whole store and shows the most recently used sessions.
+//!
+//! The store has sessions in the order of their keys, which means nothing to people, so all pages are looked at
+//! and the newest are kept. What takes a look at a session's events is asked for those alone that are shown.
+
+use std::num::NonZeroUsize;
+
+use clap::{Args, ValueEnum};
+use tenure_session::phase::Phase;
+use tenure_session::port::clock::Time;
+use tenure_session::record::End;
+
+use super::paint::{Paint, Tone};
+use super::reach::{Absent, Reach, StoreArgs};
+use super::table::{Cell, Side, table};
+use super::{Failure, note, say};
+use crate::operator::{LONG, Row, State, now, parse_key};
+use crate::times::{ago, short};
+
+/// Rows that are asked for at once.
+const PAGE: usize = 500;
+
+#[derive(Args, Debug)]
+pub(super) struct ListArgs {
+    /// Show so many at most.
+    #[arg(long, value_name = "N", default_value = "100")]
+    limit: NonZeroUsize,
+    /// Only sessions of this principal; `anonymous` for those of nobody in particular.
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+    /// Only sessions in this state.
+    #[arg(long, value_name = "STATE")]
+    state: Option<StateName>,
+    /// Print JSON, one object a line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum StateName {
+    Awake,
+    Dormant,
+    Ended,
+}
+
+pub(super) async fn run(args: &ListArgs) -> Result<(), Failure> {
+    let reach = args.store.reach(Absent::Refuse).await?;
+    let (mut rows, found) = newest(&reach, args).await?;
+    for row in rows.iter_mut().filter(|row| row.state == State::Dormant) {
+        let Some(key) = parse_key(&row.key) else { continue };
+        // One that has ended meanwhile stays as it was a moment ago.
+        if let Some(detail) = reach.show(key).await? {
+            *row = detail.row;
+        }
+    }
+    if args.json {
+        let line = |row: &Row| serde_json::to_string(row).expect("a row has a JSON form") + "\n";
+        say(&rows.iter().map(line).collect::<String>())?;
+    } else if !rows.is_empty() {
+        say(&render(&rows, now(), Paint::stdout()))?;
+    }
+    if rows.is_empty() && !args.json {
+        note("no sessions");
+    }
+    if found > rows.len() {
+        note(&format!("{} of {found} sessions; `--limit {found}` shows all", rows.len()));
+    }
+    Ok(())
+}
+
+/// The most recently used sessions that are asked for, and how many there are in all.
+async fn newest(reach: &Reach, args: &ListArgs) -> Result<(Vec<Row>, usize), Failure> {
+    let limit = args.limit.get();
+    let (mut rows, mut found, mut after) = (Vec::new(), 0, None);
+    loop {
+        let page = reach.page(after, PAGE).await?;
+        let before = rows.len();
+        rows.extend(page.rows.into_iter().filter(|row| args.wants(row)));
+        found += rows.len() - before;
+        after = page.next.as_deref().and_then(parse_key);
+        // Now and then, so that neither the memory nor the sorting grows with the store.
+        if after.is_none() || rows.len() > limit.saturating_mul(2) {
+            rows.sort_by_key(|row: &Row| std::cmp::Reverse(last_seen(row)));
+            rows.truncate(limit);
+        }
+        if after.is_none() {
+            return Ok((rows, found));
+        }
+    }
+}
+
+impl ListArgs {
+    fn wants(&self, row: &Row) -> bool {
+        let owner = row.owner.as_deref().unwrap_or("anonymous");
+        let state = match self.state {
+            None => true,
+            Some(StateName::Awake) => row.state == State::Awake,
+            Some(StateName::Dormant) => row.state == State::Dormant,
+            Some(StateName::Ended) => row.state == State::Ended,
+        };
+        state && self.owner.as_ref().is_none_or(|wanted| wanted == owner)
+    }
+}
+
+fn last_seen(row: &Row) -> u64 {
+    row.ended.or(row.last_used).unwrap_or(0)
+}
+
+/// The rows as a table.
+fn render(rows: &[Row], now: Time, paint: Paint) -> String {
+    const TITLES: [(&str, Side); 9] = [
+        ("SESSION", Side::Left),
+        ("OWNER", Side::Left),
+        ("REVISION", Side::Left),
+        ("STATE", Side::Left),
+        ("CREATED", Side::Left),
+        ("LAST USED", Side::Left),
+        ("CALLS", Side::Left),
+        ("READERS", Side::Right),
+        ("EVENTS", Side::Right),
+    ];
+    let known = |text: Option<String>| Cell::new(text.unwrap_or_else(|| "-".to_owned()));
+    let count = |number: Option<usize>| known(number.map(|number| number.to_string()));
+    let row = |row: &Row| {
+        vec![
+            Cell::new(&row.label).tone(Tone::Title),
+            Cell::new(row.owner.as_deref().unwrap_or("anonymous")),
+            known(row.revision.clone()),
+            Cell::new(state_words(row)).tone(state_tone(row)),
+            known(row.created.map(|created| ago(created, now))),
+            known(row.ended.or(row.last_used).map(|used| ago(used, now))),
+            calls(row, now),
+            count(row.readers),
+            count(row.events),
+        ]
+    };
+    table(&TITLES, &rows.iter().map(row).collect::<Vec<_>>(), paint)
+}
+
+/// How many requests wait for their answer, and how long the oldest of them has.
+fn calls(row: &Row, now: Time) -> Cell {
+    let Some(calls) = row.calls else { return Cell::new("-") };
+    let age = row.oldest_call.map(|oldest| now.since(Time(oldest)));
+    match age.and_then(|age| Some((age, short(age)?))) {
+        Some((age, text)) => {
+            let tone = if age >= LONG { Tone::Odd } else { Tone::Plain };
+            Cell::new(format!("{calls} ({text})")).tone(tone)
+        }
+        // What a dormant session left open waits for its client.
+        None if row.state == State::Dormant && calls > 0 => Cell::new(calls.to_string()).tone(Tone::Odd),
+        None => Cell::new(calls.to_string()),
+    }
+}
+
+/// Where a session stands, in few words.
+pub(super) fn state_words(row: &Row) -> String {
+    match (row.state, row.end) {
+        (State::Awake, _) if row.phase.as_deref() != Some(Phase::Initialized.as_str()) => {
+            format!("awake ({})", row.phase.as_deref().unwrap_or_default())
+        }
+        (State::Awake, _) => "awake".to_owned(),
+        (State::Dormant, _) => "dormant".to_owned(),
+        (State::Ended, Some(end)) => format!("ended ({})", end_word(end)),
+        (State::Ended, None) => "ended".to_owned(),
+        (State::Unreadable, _) => "unreadable".to_owned(),
+    }
+}
+
+pub(super) fn state_tone(row: &Row) -> Tone {
+    match row.state {
+        State::Awake => Tone::Good,
+        State::Dormant => Tone::Plain,
+        State::Ended => Tone::Quiet,
+        State::Unreadable => Tone::Bad,
+    }
+}
+
+/// How a session ended.
+pub(super) fn end_word(end: End) -> &'static str {
+    match end {
+        End::Deleted => "deleted",
+        End::Expired => "expired",
+        End::Revoked => "revoked",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_table_tells_the_states_apart_and_marks_what_waits() {
+        let now = Time(1_000_000_000);
+        let row = |row: serde_json::Value| -> Row { serde_json::from_value(row).unwrap() };
+        let key = "0".repeat(32);
+        let rows = [
+            row(json!({
+                "key": key, "label": "s-00000001", "state": "awake", "revision": "2025-11-25", "phase": "initialized",
+                "created": now.0 - 7_200_000, "last_used": now.0 - 500, "calls": 2, "oldest_call": now.0 - 252_000,
+                "readers": 1, "events": 17,
+            })),
+            row(json!({
+                "key": key, "label": "s-00000002", "state": "awake", "owner": "alice", "revision": "2025-06-18",
+                "phase": "initializing", "created": now.0 - 5000, "last_used": now.0 - 5000, "calls": 0,
+                "readers": 0, "events": 0,
+            })),
+            row(json!({
+                "key": key, "label": "s-00000003", "state": "dormant", "revision": "2025-11-25",
+                "phase": "initialized", "created": 0, "last_used": now.0 - 3_600_000, "calls": 1, "events": 3,
+            })),
+            row(json!({
+                "key": key, "label": "s-00000004", "state": "ended", "end": "revoked", "ended": now.0 - 60_000,
+            })),
+            row(json!({ "key": key, "label": "s-00000005", "state": "unreadable" })),
+        ];
+        expect_test::expect![[r"
+            SESSION     OWNER      REVISION    STATE                 CREATED  LAST USED  CALLS   READERS  EVENTS
+            s-00000001  anonymous  2025-11-25  awake                 2h ago   now        2 (4m)        1      17
+            s-00000002  alice      2025-06-18  awake (initializing)  5s ago   5s ago     0             0       0
+            s-00000003  anonymous  2025-11-25  dormant               11d ago  1h ago     1             -       3
+            s-00000004  anonymous  -           ended (revoked)       -        1m ago     -             -       -
+            s-00000005  anonymous  -           unreadable            -        -          -             -       -
+        "]]
+        .assert_eq(&render(&rows, now, Paint::of(false)));
+        let coloured = render(&rows, now, Paint::of(true));
+        for marked in
+            ["\x1b[32mawake\x1b[0m", "\x1b[33m2 (4m)\x1b[0m", "\x1b[33m1\x1b[0m", "\x1b[31munreadable\x1b[0m"]
+        {
+            assert!(coloured.contains(marked), "{marked:?} in {coloured:?}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! From `--store` to whoever can work on it: the server that has it open, or this process.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tenure_session::SessionKey;
+use tenure_session::runtime::Existing;
+
+use super::{Failure, sources};
+use crate::config::Config;
+use crate::control::Client;
+use crate::operator::{Detail, Operator, Page, Prefix, Revoked, Saved};
+use crate::wire::{self, Access, Stage};
+
+/// Which store a command is about. The same settings as for `tenure serve` apply.
+#[derive(Args, Debug)]
+pub(super) struct StoreArgs {
+    /// The store: disk:PATH, or disk: for the folder of the user's own; also TENURE_STORE. [default: disk:]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// A file with the key that encrypts the store. A server that has the store open needs no key from you.
+    #[arg(long, value_name = "FILE")]
+    store_key_file: Option<String>,
+    /// The configuration file of `tenure serve`, which may name the store and its key.
+    #[arg(long, value_name = "FILE", env = "TENURE_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// What to do when there is no store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Absent {
+    Refuse,
+    Make,
+}
+
+/// Who works on a store.
+pub(super) enum Reach {
+    /// The server that has it open.
+    Server(Client),
+    /// This process.
+    Here(Operator),
+}
+
+impl StoreArgs {
+    /// The configuration as far as it matters here. What only concerns a server is not warned of.
+    pub(super) fn config(&self) -> Result<Config, Failure> {
+        let flags = [("store", &self.store), ("store_key_file", &self.store_key_file)];
+        let flags = flags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.clone()?)));
+        let (config, _) = Config::load(&sources(self.config.as_deref(), flags.collect())?)?;
+        Ok(config)
+    }
+
+    /// Finds the server that has the store open, or opens it.
+    pub(super) async fn reach(&self, absent: Absent) -> Result<Reach, Failure> {
+        let config = self.config()?;
+        let folder = match absent {
+            Absent::Refuse => wire::existing_folder(&config.store)?,
+            Absent::Make => wire::folder(&config.store)?,
+        };
+        // Asked first, because a store that is in use is tried for a while before it is given up.
+        if let Some(client) = Client::find(&folder).await {
+            return Ok(Reach::Server(client));
+        }
+        match wire::open(&config.store, config.store_key_file.as_ref()).await? {
+            Access::Open(store) => Ok(Reach::Here(Operator::offline(store, config.limits.tombstone_ttl))),
+            // A server that has just started has its socket a moment later than its store.
+            Access::InUse(failure) => Client::find(&folder).await.map(Reach::Server).ok_or_else(|| {
+                failure.hint(
+                    "the process that has it open does not answer on its control socket: \
+                     if it is a server its log says why, if it is another command wait for it to end",
+                )
+            }),
+        }
+    }
+}
+
+impl Reach {
+    pub(super) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<Page, Failure> {
+        match self {
+            Self::Server(client) => client.page(after, limit).await,
+            Self::Here(operator) => operator.page(after, limit).await,
+        }
+    }
+
+    pub(super) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<Page, Failure> {
+        match self {
+            Self::Server(client) => client.matching(prefix, limit).await,
+            Self::Here(operator) => operator.matching(prefix, limit).await,
+        }
+    }
+
+    pub(super) async fn show(&self, key: SessionKey) -> Result<Option<Detail>, Failure> {
+        match self {
+            Self::Server(client) => client.show(key).await,
+            Self::Here(operator) => operator.show(key).await,
+        }
+    }
+
+    pub(super) async fn revoke(&self, key: SessionKey) -> Result<Revoked, Failure> {
+        match self {
+            Self::Server(client) => client.revoke(key).await,
+            Self::Here(operator) => operator.revoke(key).await,
+        }
+    }
+
+    pub(super) async fn export(&self, key: SessionKey) -> Result<Option<Saved>, Failure> {
+        match self {
+            Self::Server(client) => client.export(key).await,
+            Self::Here(operator) => operator.export(key).await,
+        }
+    }
+
+    pub(super) async fn import(&self, saved: Saved, existing: Existing) -> Result<(), Failure> {
+        match self {
+            Self::Server(client) => client.import(&saved, existing).await,
+            Self::Here(operator) => operator.import(saved, existing).await,
+        }
+    }
+
+    pub(super) async fn backup(
+        &self,
+        to: &Path,
+        progress: impl FnMut(Stage) + Send + 'static,
+    ) -> Result<u64, Failure> {
+        match self {
+            Self::Server(client) => client.backup(to, progress).await,
+            Self::Here(operator) => operator.backup(to, progress).await,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! `tenure sessions`: look at sessions, end them, move them.
+//!
+//! Every command works on a running server, through the control socket in the store's folder, and on a store that
+//! none has open. What differs is that only a server has sessions that are awake.
+
+use clap::{Args, Subcommand};
+use tenure_session::{SessionId, SessionKey};
+
+use super::list::{self, ListArgs};
+use super::moving::{self, ExportArgs, ImportArgs};
+use super::reach::{Absent, Reach, StoreArgs};
+use super::{Failure, block_on, say, show};
+use crate::operator::{Prefix, Revoked, Row, parse_key};
+
+/// Matches that are listed when a name fits several sessions.
+const MATCHES: usize = 10;
+
+#[derive(Subcommand, Debug)]
+pub(super) enum Command {
+    /// List sessions, the most recently used first.
+    #[command(after_help = "\
+States:
+  awake      in the memory of a running server
+  dormant    in the store only; the client's next request wakes it
+  ended      over, and how: deleted by its client, expired, or revoked
+
+Examples:
+  tenure sessions list                          of the user's own store
+  tenure sessions list --store disk:/var/lib/tenure --state awake
+  tenure sessions list --json | jq .label       one JSON object a line")]
+    List(ListArgs),
+    /// Show everything about one session, and what looks wrong with it.
+    #[command(after_help = "\
+Examples:
+  tenure sessions show s-4f3a9c01               by the label that logs and `list` show
+  tenure sessions show 4f3a                     by the first digits of its key
+  tenure sessions show 4f3a --json | jq .record")]
+    Show(ShowArgs),
+    /// End sessions. Their clients are told that they were revoked.
+    #[command(after_help = "\
+Requests in flight are answered with an error, streams are closed, events are forgotten.
+
+Example:
+  tenure sessions revoke s-4f3a9c01 s-77aa0b12")]
+    Revoke(RevokeArgs),
+    /// Write sessions to a file, one JSON object a line.
+    #[command(after_help = "\
+The file holds no secret ids, only a hash of each: nobody can use a session with it. It does hold \
+what clients and servers said to each other, so it is made for your eyes only (mode 0600). A session \
+that goes on where it was exported exists twice once it is imported elsewhere: to move sessions, stop \
+the server first.
+
+Examples:
+  tenure sessions export --output sessions.jsonl        all of them
+  tenure sessions export s-4f3a9c01 | jq .              one of them
+  tenure sessions export | ssh other tenure sessions import -")]
+    Export(ExportArgs),
+    /// Put exported sessions into a store. Their clients go on with the ids they have.
+    #[command(after_help = "\
+Every line is checked before it is imported, and all of a file before the first. A session that is \
+there already is refused; with --replace it is replaced, also if it has ended, but not while it is \
+awake. If there is no store yet, a new one is made.
+
+Examples:
+  tenure sessions import sessions.jsonl --store disk:/var/lib/tenure
+  tenure sessions import - --replace < sessions.jsonl")]
+    Import(ImportArgs),
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ShowArgs {
+    /// The session: its key, the first digits of it, or its label. Its Mcp-Session-Id is understood too, but is
+    /// a secret that does not belong in a shell's history.
+    key: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct RevokeArgs {
+    /// The sessions: keys, the first digits of them, or labels.
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(super) fn run(command: Command) -> Result<(), Failure> {
+    block_on(async {
+        match command {
+            Command::List(args) => list::run(&args).await,
+            Command::Show(args) => {
+                let reach = args.store.reach(Absent::Refuse).await?;
+                let key = resolve(&reach, &args.key).await?;
+                let detail = reach.show(key).await?.ok_or_else(|| unknown(&args.key))?;
+                say(&if args.json { show::json(&detail) } else { show::text(&detail) })
+            }
+            Command::Revoke(args) => revoke(&args).await,
+            Command::Export(args) => moving::export(&args).await,
+            Command::Import(args) => moving::import(&args).await,
+        }
+    })
+}
+
+async fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
+    let reach = args.store.reach(Absent::Refuse).await?;
+    // All of them are found before the first is ended, so that a slip of the pen ends none.
+    let keys = resolve_all(&reach, &args.keys).await?;
+    for key in keys {
+        let label = key.label();
+        match reach.revoke(key).await? {
+            Revoked::Now => say(&format!("revoked {label}\n"))?,
+            Revoked::Before(end) => say(&format!("{label} was {} before\n", list::end_word(end)))?,
+            Revoked::Unknown => return Err(unknown(&label)),
+        }
+    }
+    Ok(())
+}
+
+/// The sessions that these names mean, each once.
+pub(super) async fn resolve_all(reach: &Reach, names: &[String]) -> Result<Vec<SessionKey>, Failure> {
+    let mut keys = Vec::new();
+    for name in names {
+        let key = resolve(reach, name).await?;
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    Ok(keys)
+}
+
+/// The session that a name means.
+pub(super) async fn resolve(reach: &Reach, name: &str) -> Result<SessionKey, Failure> {
+    let prefix = Prefix::parse(name).ok_or_else(|| {
+        Failure::new(format!("`{name}` is not the name of a session"))
+            .hint("write its label, such as `s-4f3a9c01`, or the first digits of its key")
+    })?;
+    let mut rows = reach.matching(&prefix, MATCHES + 1).await?.rows;
+    if rows.is_empty()
+        && let Some(id) = SessionId::parse(name.as_bytes())
+    {
+        // Only the hash goes on: the id itself is nobody's business.
+        rows = reach.matching(&Prefix::of(&id.key()), 1).await?.rows;
+    }
+    match &rows[..] {
+        [] => Err(unknown(name)),
+        [row] => parse_key(&row.key).ok_or_else(|| unknown(name)),
+        several => Err(ambiguous(name, several)),
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::new(format!("no session is called `{name}`")).hint(
+        "`tenure sessions list` shows those of this store; how one ended is forgotten after `session.tombstone_ttl`",
+    )
+}
+
+fn ambiguous(name: &str, rows: &[Row]) -> Failure {
+    let mut what = format!("`{name}` fits several sessions:");
+    for row in rows.iter().take(MATCHES) {
+        what.push_str(&format!("\n  {}  {}", row.key, list::state_words(row)));
+    }
+    if rows.len() > MATCHES {
+        what.push_str("\n  and more");
+    }
+    Failure::new(what).hint("write more digits of the key")
+}

@@ -1,0 +1,207 @@
+//! `tenure sessions show`: everything about one session, what looks wrong first.
+
+use indicatif::HumanBytes;
+use tenure_session::port::clock::Time;
+
+use super::list::{state_tone, state_words};
+use super::paint::{Paint, Tone};
+use crate::operator::{CallView, Detail, Party, State, StreamView, now};
+use crate::times::{ago, date, span, until};
+
+/// The session as JSON.
+pub(super) fn json(detail: &Detail) -> String {
+    serde_json::to_string_pretty(detail).expect("a session has a JSON form") + "\n"
+}
+
+/// The session for people.
+pub(super) fn text(detail: &Detail) -> String {
+    render(detail, now(), Paint::stdout())
+}
+
+fn render(detail: &Detail, now: Time, paint: Paint) -> String {
+    let row = &detail.row;
+    let mut text = format!("{}  {}\n", paint.tint(Tone::Title, &row.label), row.key);
+    for sign in &detail.signs {
+        text.push_str(&paint.tint(Tone::Odd, &format!("! {sign}")));
+        text.push('\n');
+    }
+    text.push('\n');
+    let when = |time: u64| format!("{} ({})", date(time), ago(time, now));
+    let mut fact = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            text.push_str(&format!("  {} {value}\n", paint.tint(Tone::Quiet, &format!("{name:<13}"))));
+        }
+    };
+    fact("state", Some(paint.tint(state_tone(row), &state_words(row))));
+    fact("owner", Some(row.owner.clone().unwrap_or_else(|| "anonymous".to_owned())));
+    fact("revision", row.revision.clone());
+    fact("phase", row.phase.clone());
+    fact("client", detail.client.as_ref().map(party));
+    fact("server", detail.server.as_ref().map(party));
+    fact("created", row.created.map(when));
+    fact("last used", row.last_used.map(when));
+    fact("ended", row.ended.map(when));
+    let due = row.deadline.filter(|due| *due > now.0).map(|due| until(due, now));
+    match row.state {
+        State::Dormant => fact("expires", due),
+        State::Ended => fact("forgotten", due),
+        // Of one that is awake the record is behind its use.
+        State::Awake | State::Unreadable => {}
+    }
+    fact("requests", detail.requests.map(|requests| requests.to_string()));
+    fact("errors", detail.errors.map(|errors| errors.to_string()));
+    fact("readers", row.readers.map(|readers| readers.to_string()));
+    fact("log level", detail.log_level.clone());
+    if row.events.is_some() {
+        let kept = detail.kept;
+        let oldest = kept.oldest.map(|oldest| format!(", the oldest of {}", ago(oldest, now)));
+        let size = HumanBytes(kept.bytes as u64);
+        fact("events kept", Some(format!("{} ({size}){}", kept.events, oldest.unwrap_or_default())));
+    }
+    fact("version", Some(detail.version.to_string()));
+    let mut section = |title: &str, lines: Vec<String>| {
+        if !lines.is_empty() {
+            text.push_str(&format!("\n{}\n", paint.tint(Tone::Title, title)));
+            text.extend(lines.iter().map(|line| format!("  {line}\n")));
+        }
+    };
+    section("requests in flight", detail.in_flight.iter().map(|call| in_flight(call, now)).collect());
+    section("streams", detail.streams.iter().map(|known| stream(detail, known)).collect());
+    section("subscriptions", detail.subscriptions.clone());
+    let metadata = detail.metadata.iter().map(|(name, value)| format!("{name} = {value}"));
+    section("metadata", metadata.collect());
+    text
+}
+
+fn party(party: &Party) -> String {
+    format!("{} {}", party.name, party.version).trim_end().to_owned()
+}
+
+fn in_flight(call: &CallView, now: Time) -> String {
+    let mut words = vec![format!("id {}", call.id), call.title()];
+    if let Some(started) = call.started {
+        words.push(format!("for {}", span(now.since(Time(started)))));
+    }
+    if let Some(progressed) = call.progressed {
+        words.push(format!("progress {}", ago(progressed, now)));
+    }
+    if call.asking > 0 {
+        words.push("waits for the client".to_owned());
+    }
+    words.push(match call.stream {
+        Some(stream) if call.is_read => format!("on stream {stream}, which is read"),
+        Some(stream) => format!("on stream {stream}, which nobody reads"),
+        None => "not a stream yet".to_owned(),
+    });
+    words.join("  ")
+}
+
+fn stream(detail: &Detail, known: &StreamView) -> String {
+    let mut words = vec![format!("{:<3} last event at {}", known.number, known.last)];
+    words.push(match (known.number, known.open) {
+        (0, _) => "standalone".to_owned(),
+        (_, true) => "open".to_owned(),
+        (_, false) => "complete".to_owned(),
+    });
+    // While the session is awake these stand among the requests in flight.
+    if detail.row.state != State::Awake {
+        let name = |call: &CallView| format!("waits for id {}  {}", call.id, call.title());
+        words.extend(known.requests.iter().map(name));
+    }
+    words.join("  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use serde_json::{Value, json};
+
+    const NOW: Time = Time(1_764_059_400_000);
+
+    fn shown(changes: Value) -> String {
+        let mut detail = json!({
+            "key": "4f3a9c01000000000000000000000001", "label": "s-4f3a9c01", "state": "awake",
+            "revision": "2025-11-25", "phase": "initialized",
+            "created": NOW.0 - 7_200_000, "last_used": NOW.0 - 252_000, "deadline": NOW.0 + 3_600_000,
+            "calls": 2, "readers": 1, "events": 3,
+            "signs": [], "client": { "name": "agent", "version": "1.2" }, "server": { "name": "demo" },
+            "subscriptions": ["demo://notebook"], "metadata": { "team": "blue" },
+            "kept": { "events": 3, "bytes": 2048, "oldest": NOW.0 - 300_000 }, "version": 12, "record": {},
+        });
+        let (Value::Object(detail), Value::Object(changes)) = (&mut detail, changes) else { unreachable!() };
+        detail.extend(changes);
+        let detail = serde_json::from_value(Value::Object(detail.clone())).unwrap();
+        render(&detail, NOW, Paint::of(false))
+    }
+
+    #[test]
+    fn a_stuck_session_says_so_first() {
+        let call = |id: u64, changes: Value| {
+            let mut call = json!({ "id": id, "method": "tools/call", "tool": "long_task", "stream": id });
+            call.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            call
+        };
+        expect![[r#"
+            s-4f3a9c01  4f3a9c01000000000000000000000001
+            ! `tools/call ask_name` (id 7) has waited 4m 12s for the client to answer a question; nobody reads its stream
+
+              state         awake
+              owner         anonymous
+              revision      2025-11-25
+              phase         initialized
+              client        agent 1.2
+              server        demo
+              created       2025-11-25 06:30:00 UTC (2h ago)
+              last used     2025-11-25 08:25:48 UTC (4m ago)
+              requests      8
+              errors        1
+              readers       1
+              log level     info
+              events kept   3 (2.00 KiB), the oldest of 5m ago
+              version       12
+
+            requests in flight
+              id 7  tools/call long_task  for 4m 12s  waits for the client  on stream 7, which nobody reads
+              id 8  tools/call long_task  for 9s  progress 1s ago  on stream 8, which is read
+
+            streams
+              0   last event at 4  standalone
+              7   last event at 9  open
+
+            subscriptions
+              demo://notebook
+
+            metadata
+              team = "blue"
+        "#]]
+        .assert_eq(&shown(json!({
+            "signs": ["`tools/call ask_name` (id 7) has waited 4m 12s for the client to answer a question; nobody reads its stream"],
+            "requests": 8, "errors": 1, "log_level": "info",
+            "in_flight": [
+                call(7, json!({ "started": NOW.0 - 252_000, "asking": 1 })),
+                call(8, json!({ "started": NOW.0 - 9_000, "progressed": NOW.0 - 1_000, "is_read": true })),
+            ],
+            "streams": [
+                { "number": 0, "open": true, "last": 4 },
+                { "number": 7, "open": true, "last": 9, "requests": [call(7, json!({}))] },
+            ],
+        })));
+    }
+
+    #[test]
+    fn a_dormant_session_tells_what_it_left_open() {
+        let text = shown(json!({
+            "state": "dormant",
+            "streams": [
+                { "number": 2, "open": false, "last": 4 },
+                { "number": 3, "open": true, "last": 9,
+                  "requests": [{ "id": "a", "method": "tools/call", "tool": "count_slowly", "stream": 3 }] },
+            ],
+        }));
+        assert!(text.contains("\n  expires       in 1h\n"), "{text}");
+        assert!(text.contains("\n  2   last event at 4  complete\n"), "{text}");
+        let open = "\n  3   last event at 9  open  waits for id \"a\"  tools/call count_slowly\n";
+        assert!(text.contains(open), "{text}");
+    }
+}

@@ -1,0 +1,190 @@
+//! `tenure store`: check, repair, back up, copy and encrypt.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use indicatif::HumanBytes;
+
+use super::moving::make_private;
+use super::progress::{Progress, Unit};
+use super::reach::{Absent, StoreArgs};
+use super::report::{self, Work};
+use super::{Failure, block_on, note, say, words};
+use crate::wire::{self, Access, Opened, Stage};
+
+/// What `check` returns when it has found damage.
+const DAMAGED: u8 = 2;
+
+#[derive(Subcommand, Debug)]
+pub(super) enum Command {
+    /// Look for damage, and save what is left of a damaged store.
+    #[command(after_help = "\
+Nothing is changed without --repair. A repair writes what can be read into fresh files and leaves \
+the damaged ones beside them, in a folder `data.damaged-…`. The store must not be in use, and its key \
+is not needed.
+
+Exit codes: 0 the store is sound, or was repaired; 1 it could not be checked; 2 it is damaged.
+
+Examples:
+  tenure store check --store disk:/var/lib/tenure
+  tenure store check --repair
+  tenure store check --json | jq .damage")]
+    Check(CheckArgs),
+    /// Copy a store into a folder, also while a server uses it.
+    #[command(after_help = "\
+The copy is the store at one moment, and a store of its own: serve it with `--store disk:DEST`. It is \
+as encrypted as the store. If a server has the store open, that server writes the copy, so it must be \
+able to reach DEST.
+
+Examples:
+  tenure store backup /backups/tenure-monday
+  tenure store backup /backups/tenure-monday --store disk:/var/lib/tenure")]
+    Backup(BackupArgs),
+    /// Copy everything into a new store, with or without encryption.
+    #[command(after_help = "\
+Sessions, their streams and the ids of their events stay as they are. Neither store may be in use: to \
+copy from a running server, make a backup and copy that.
+
+Examples:
+  tenure store copy disk:/var/lib/tenure disk:/srv/tenure
+  tenure store copy disk:old disk:new --to-key-file tenure.key     encrypt
+  tenure store copy disk:old disk:new --from-key-file old.key --to-key-file new.key")]
+    Copy(CopyArgs),
+    /// Make a key that encrypts a store.
+    #[command(after_help = "\
+Whoever has the key can read the store; without it nobody can. Keep a copy where the store is not. To \
+change keys, put the new one on the first line of the key file and leave the old one below it.
+
+Examples:
+  tenure store new-key --output tenure.key
+  tenure serve --store disk:/var/lib/tenure --store-key-file tenure.key")]
+    NewKey(NewKeyArgs),
+}
+
+#[derive(Args, Debug)]
+pub(super) struct CheckArgs {
+    /// Save what can be read, and put that in the place of the damaged store.
+    #[arg(long)]
+    repair: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct BackupArgs {
+    /// The folder to copy into; it must be empty or not there yet.
+    #[arg(value_name = "DEST")]
+    to: PathBuf,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct CopyArgs {
+    /// The store to copy, such as disk:/var/lib/tenure.
+    #[arg(value_name = "FROM")]
+    from: String,
+    /// The store to make, such as disk:/srv/tenure. It must have no sessions yet.
+    #[arg(value_name = "TO")]
+    to: String,
+    /// A file with the key of the store that is copied.
+    #[arg(long, value_name = "FILE")]
+    from_key_file: Option<PathBuf>,
+    /// A file with the key of the new store, which is then encrypted.
+    #[arg(long, value_name = "FILE")]
+    to_key_file: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct NewKeyArgs {
+    /// The file to make, for your eyes only (mode 0600); standard output if there is none.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub(super) fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Check(args) => return check(&args),
+        Command::Backup(args) => block_on(backup(&args))?,
+        Command::Copy(args) => block_on(copy(&args))?,
+        Command::NewKey(args) => new_key(&args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
+    let folder = wire::existing_folder(&args.store.config()?.store)?;
+    let mut progress = Progress::start("reading", Unit::Bytes);
+    let mut tell = |stage: Stage| progress.at(stage.done, stage.of);
+    let (work, found) = match args.repair {
+        true => (Work::Repair, wire::repair(&folder, &mut tell)?),
+        false => (Work::Check, wire::check(&folder, &mut tell)?),
+    };
+    drop(progress);
+    say(&if args.json { report::json(&found, work) } else { report::text(&folder, &found, work) })?;
+    if found.is_sound() || work == Work::Repair {
+        return Ok(ExitCode::SUCCESS);
+    }
+    note("\nhint: save what is left with `tenure store check --repair`; the damaged files are kept");
+    Ok(ExitCode::from(DAMAGED))
+}
+
+async fn backup(args: &BackupArgs) -> Result<(), Failure> {
+    let reach = args.store.reach(Absent::Refuse).await?;
+    // The server may run in another folder than we do.
+    let to = std::path::absolute(&args.to)
+        .map_err(|error| Failure::new(format!("cannot find `{}`", args.to.display())).caused_by(error))?;
+    let mut progress = Progress::start("backing up", Unit::Bytes);
+    let sessions = reach.backup(&to, move |stage| progress.at(stage.done, stage.of)).await?;
+    note(&format!("backed up {} to `{}`", words::sessions(sessions), to.display()));
+    Ok(())
+}
+
+async fn copy(args: &CopyArgs) -> Result<(), Failure> {
+    let (from, to) = (wire::existing_folder(&args.from)?, wire::folder(&args.to)?);
+    if to.canonicalize().is_ok_and(|to| from.canonicalize().is_ok_and(|from| from == to)) {
+        return Err(Failure::new("cannot copy a store onto itself").hint("name another folder to copy to"));
+    }
+    let source = open(&args.from, args.from_key_file.as_ref()).await?;
+    let target = open(&args.to, args.to_key_file.as_ref()).await?;
+    let records = wire::count(source.store.as_ref()).await?;
+    let mut progress = Progress::start("copying", Unit::Things("records"));
+    let tell = |copied: wire::CopyProgress| progress.at(copied.totals.records, records);
+    let totals = wire::copy(source.store.as_ref(), target.store.as_ref(), tell).await?;
+    drop(progress);
+    note(&format!(
+        "copied {}, {} and {}, {}",
+        words::count(totals.records, "record", "records"),
+        words::count(totals.streams, "stream", "streams"),
+        words::count(totals.events, "event", "events"),
+        HumanBytes(totals.bytes)
+    ));
+    Ok(())
+}
+
+async fn open(url: &str, key_file: Option<&PathBuf>) -> Result<Opened, Failure> {
+    match wire::open(url, key_file).await? {
+        Access::Open(opened) => Ok(opened),
+        Access::InUse(failure) => Err(failure.hint(
+            "stop the process that has it open; to copy from a running server, copy a backup of it \
+             (`tenure store backup`)",
+        )),
+    }
+}
+
+fn new_key(args: &NewKeyArgs) -> Result<(), Failure> {
+    let (key, id) = wire::new_key();
+    let Some(file) = &args.output else { return say(&format!("{}\n", *key)) };
+    let mut made = make_private(file)?;
+    made.write_all(key.as_bytes())
+        .and_then(|()| made.write_all(b"\n"))
+        .and_then(|()| made.sync_all())
+        .map_err(|error| Failure::new(format!("cannot write `{}`", file.display())).caused_by(error))?;
+    note(&format!("made key {id} in `{}`; keep a copy of it where the store is not", file.display()));
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! Asks a running server, on its control socket.
+//!
+//! A connection per request: they cost nothing here, and none is left half used. That a socket answers means that
+//! a server has the store open; one that a killed process left refuses.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tenure_session::SessionKey;
+use tenure_session::runtime::Existing;
+use tokio::net::UnixStream;
+use tokio_util::task::TaskTracker;
+
+use super::{BASE, BackupLine, BackupOrder, path};
+use crate::cli::Failure;
+use crate::operator::{Detail, Page, Prefix, Revoked, Saved, key_text};
+use crate::wire::Stage;
+
+/// How long the server may take for anything but a backup.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: PathBuf,
+    tasks: TaskTracker,
+}
+
+impl Client {
+    /// Finds the server that has a store open; nothing if none answers.
+    pub(crate) async fn find(folder: &Path) -> Option<Self> {
+        let client = Self { socket: path(folder), tasks: TaskTracker::new() };
+        client.connect().await.ok().map(|_| client)
+    }
+
+    /// See [`Operator::page`](crate::operator::Operator::page).
+    pub(crate) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<Page, Failure> {
+        let after = after.map(|key| format!("&after={}", key_text(&key))).unwrap_or_default();
+        self.get(&format!("/sessions?limit={limit}{after}")).await
+    }
+
+    /// See [`Operator::matching`](crate::operator::Operator::matching).
+    pub(crate) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<Page, Failure> {
+        self.get(&format!("/sessions?limit={limit}&prefix={}", prefix.digits())).await
+    }
+
+    /// See [`Operator::show`](crate::operator::Operator::show).
+    pub(crate) async fn show(&self, key: SessionKey) -> Result<Option<Detail>, Failure> {
+        self.get(&format!("/sessions/{}", key_text(&key))).await
+    }
+
+    /// See [`Operator::revoke`](crate::operator::Operator::revoke).
+    pub(crate) async fn revoke(&self, key: SessionKey) -> Result<Revoked, Failure> {
+        self.post(&format!("/sessions/{}/revoke", key_text(&key)), Bytes::new()).await
+    }
+
+    /// See [`Operator::export`](crate::operator::Operator::export).
+    pub(crate) async fn export(&self, key: SessionKey) -> Result<Option<Saved>, Failure> {
+        self.get(&format!("/sessions/{}/export", key_text(&key))).await
+    }
+
+    /// See [`Operator::import`](crate::operator::Operator::import).
+    pub(crate) async fn import(&self, saved: &Saved, existing: Existing) -> Result<(), Failure> {
+        let replace = existing == Existing::Replace;
+        self.post(&format!("/sessions?replace={replace}"), saved.line().into()).await
+    }
+
+    /// See [`Operator::backup`](crate::operator::Operator::backup).
+    pub(crate) async fn backup(&self, to: &Path, mut progress: impl FnMut(Stage)) -> Result<u64, Failure> {
+        let order = serde_json::to_vec(&BackupOrder { to: to.to_owned() })
+            .map_err(|error| Failure::new(format!("cannot name `{}`", to.display())).caused_by(error))?;
+        let mut body = self.send(Method::POST, "/backup", order.into()).await?.into_body();
+        let mut read = Vec::new();
+        // No deadline: however long it takes, a server that ends closes the connection.
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| lost().caused_by(error))?;
+            read.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+            while let Some(end) = read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = read.drain(..=end).collect();
+                match decode(&line)? {
+                    BackupLine::Progress { done, of } => progress(Stage { done, of }),
+                    BackupLine::Complete { sessions } => return Ok(sessions),
+                    BackupLine::Failed(failure) => return Err(failure),
+                }
+            }
+        }
+        Err(lost().hint("what is in the folder of the backup is not complete"))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: Bytes) -> Result<T, Failure> {
+        self.ask(Method::POST, path, body).await
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, Failure> {
+        let answer = async {
+            let body = self.send(method, path, body).await?.into_body();
+            let body = body.collect().await.map_err(|error| lost().caused_by(error))?;
+            decode(&body.to_bytes())
+        };
+        match tokio::time::timeout(ANSWER_TIME, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::new(format!("the server did not answer within {ANSWER_TIME:?}"))),
+        }
+    }
+
+    /// Sends a request; an answer that is none becomes the failure that it tells of.
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
+        let stream = self.connect().await.map_err(|error| lost().caused_by(error))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost().caused_by(error))?;
+        // What goes wrong with the connection is told to whoever waits for the answer.
+        self.tasks.spawn(async move { drop(connection.await) });
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{BASE}{path}"))
+            .header("host", "control")
+            .body(Full::new(body))
+            .map_err(|error| Failure::new("cannot ask the server").caused_by(error))?;
+        let response = sender.send_request(request).await.map_err(|error| lost().caused_by(error))?;
+        if response.status() == StatusCode::OK {
+            return Ok(response);
+        }
+        let known = response.status() == StatusCode::UNPROCESSABLE_ENTITY;
+        let body = response.into_body().collect().await.map_err(|error| lost().caused_by(error))?;
+        Err(if known { decode(&body.to_bytes())? } else { other_version() })
+    }
+
+    async fn connect(&self) -> io::Result<UnixStream> {
+        UnixStream::connect(&self.socket).await
+    }
+}
+
+fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(body).map_err(|error| other_version().caused_by(error))
+}
+
+fn lost() -> Failure {
+    Failure::new("the server went away before it answered")
+}
+
+fn other_version() -> Failure {
+    Failure::new("the server that has the store open does not understand this command")
+        .hint("use the `tenure` of the same version as the server")
+}

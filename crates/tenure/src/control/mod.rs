@@ -1,0 +1,50 @@
+//! The control socket: how commands reach the store of a running server.
+//!
+//! A server on a disk store listens on a unix socket in the store's folder, which only its own user may open. It
+//! speaks HTTP/1 with JSON: what [`Operator`](crate::operator::Operator) does, one route each. A command that finds
+//! the store in use asks there instead. The socket is no part of what clients see, and a server that cannot make
+//! it serves all the same.
+//!
+//! Read in this order: `server` (the socket), `routes` (what can be asked), `lines` (answers that take a while),
+//! `client` (who asks).
+
+mod client;
+mod lines;
+mod routes;
+mod server;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use client::Client;
+pub(crate) use server::Control;
+
+use crate::cli::Failure;
+
+/// Every path begins with it. It changes when an older command would misunderstand the answers.
+const BASE: &str = "/v1";
+
+/// Where the socket of a store is.
+pub(crate) fn path(folder: &Path) -> PathBuf {
+    folder.join("control.sock")
+}
+
+/// What a backup is asked for.
+#[derive(Serialize, Deserialize, Debug)]
+struct BackupOrder {
+    /// Absolute: the server may run in another folder than the command.
+    to: PathBuf,
+}
+
+/// A line about a backup that is under way.
+#[derive(Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+enum BackupLine {
+    /// So many bytes of so many.
+    Progress { done: u64, of: u64 },
+    /// It is complete, with so many sessions.
+    Complete { sessions: u64 },
+    /// It failed.
+    Failed(Failure),
+}

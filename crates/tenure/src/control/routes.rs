@@ -1,0 +1,137 @@
+//! What can be asked on the control socket, and how an answer looks.
+//!
+//! An answer is JSON with status 200; what cannot be done is 422 with the failure that the command prints as it
+//! is. 404 and 405 mean that command and server are of different versions.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use serde::Serialize;
+use tenure_session::runtime::Existing;
+
+use super::lines::Lines;
+use super::{BASE, BackupLine, BackupOrder};
+use crate::cli::Failure;
+use crate::operator::{MAX_LINE_BYTES, Operator, Prefix, Saved, parse_key};
+use crate::wire::Stage;
+
+/// How long a request's body may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(60);
+
+/// Rows of a page that does not say how many it wants.
+const ROWS: usize = 100;
+
+type Answer = Response<Either<Full<Bytes>, Lines>>;
+
+/// Answers one request.
+pub(super) async fn answer(operator: Operator, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    let answer = route(operator, request).await;
+    Ok(answer.unwrap_or_else(|failure| json(StatusCode::UNPROCESSABLE_ENTITY, &failure)))
+}
+
+async fn route(operator: Operator, request: Request<Incoming>) -> Result<Answer, Failure> {
+    let (head, body) = request.into_parts();
+    let query = Query(head.uri.query().unwrap_or_default());
+    let Some(path) = head.uri.path().strip_prefix(BASE) else { return Ok(unknown()) };
+    let path: Vec<_> = path.split('/').skip(1).collect();
+    match (&head.method, &path[..]) {
+        (&Method::GET, ["sessions"]) => {
+            let limit = query.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(ROWS);
+            let page = match query.get("prefix") {
+                Some(prefix) => operator.matching(&read_prefix(prefix)?, limit).await?,
+                None => operator.page(query.get("after").map(read_key).transpose()?, limit).await?,
+            };
+            Ok(json(StatusCode::OK, &page))
+        }
+        (&Method::POST, ["sessions"]) => {
+            let existing =
+                if query.get("replace") == Some("true") { Existing::Replace } else { Existing::Keep };
+            let line = read_body(body).await?;
+            let saved = Saved::parse(&line).map_err(|error| bad("a saved session").caused_by(error))?;
+            operator.import(saved, existing).await?;
+            Ok(json(StatusCode::OK, &()))
+        }
+        (&Method::GET, ["sessions", key]) => Ok(json(StatusCode::OK, &operator.show(read_key(key)?).await?)),
+        (&Method::GET, ["sessions", key, "export"]) => {
+            Ok(json(StatusCode::OK, &operator.export(read_key(key)?).await?))
+        }
+        (&Method::POST, ["sessions", key, "revoke"]) => {
+            Ok(json(StatusCode::OK, &operator.revoke(read_key(key)?).await?))
+        }
+        (&Method::POST, ["backup"]) => {
+            let order = serde_json::from_slice(&read_body(body).await?);
+            Ok(backup(operator, order.map_err(|error| bad("a backup").caused_by(error))?))
+        }
+        (_, ["sessions", ..] | ["backup"]) => Ok(refused(StatusCode::METHOD_NOT_ALLOWED)),
+        _ => Ok(unknown()),
+    }
+}
+
+/// Starts a backup, and tells how far it is. If nobody listens any more it goes on to its end all the same.
+fn backup(operator: Operator, order: BackupOrder) -> Answer {
+    let lines = Lines::of(|sender| async move {
+        let told = sender.clone();
+        let progress = move |stage: Stage| {
+            told.offer(&BackupLine::Progress { done: stage.done, of: stage.of });
+        };
+        let line = match operator.backup(&order.to, progress).await {
+            Ok(sessions) => {
+                tracing::info!(to = %order.to.display(), sessions, "backed up");
+                BackupLine::Complete { sessions }
+            }
+            Err(failure) => BackupLine::Failed(failure),
+        };
+        sender.send(&line).await;
+    });
+    Response::new(Either::Right(lines))
+}
+
+fn read_key(text: &str) -> Result<tenure_session::SessionKey, Failure> {
+    parse_key(text).ok_or_else(|| bad("a key"))
+}
+
+fn read_prefix(text: &str) -> Result<Prefix, Failure> {
+    Prefix::parse(text).ok_or_else(|| bad("the first digits of a key"))
+}
+
+async fn read_body(body: Incoming) -> Result<Bytes, Failure> {
+    let read = Limited::new(body, MAX_LINE_BYTES).collect();
+    match tokio::time::timeout(BODY_TIME, read).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) => Err(Failure::new("cannot read what was sent").caused_by(error.as_ref())),
+        Err(_) => Err(Failure::new("what was sent took too long to arrive")),
+    }
+}
+
+fn bad(what: &str) -> Failure {
+    Failure::new(format!("the server expected {what} and got something else"))
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    let body = serde_json::to_vec(value).expect("an answer has a JSON form");
+    let mut response = Response::new(Either::Left(Full::new(body.into())));
+    *response.status_mut() = status;
+    response
+}
+
+fn refused(status: StatusCode) -> Answer {
+    json(status, &Failure::new("the server does not know this request"))
+}
+
+fn unknown() -> Answer {
+    refused(StatusCode::NOT_FOUND)
+}
+
+/// The part of a URL after the question mark. All values are digits or words, so none is escaped.
+struct Query<'a>(&'a str);
+
+impl<'a> Query<'a> {
+    fn get(&self, name: &str) -> Option<&'a str> {
+        let mut pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+}

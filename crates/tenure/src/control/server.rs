@@ -1,0 +1,145 @@
+//! The socket itself: made, guarded, served, and gone when the server stops.
+//!
+//! Whoever has the store open owns the folder, so a socket that is there already was left by a process that was
+//! killed, and is replaced. It is open to nobody else at any moment: its rights are set before it listens.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{path, routes};
+use crate::operator::Operator;
+
+/// Connections at once; more wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 16;
+
+/// Connections that wait in the kernel's queue.
+const BACKLOG: u32 = 16;
+
+/// How long the head of a request may take, and a connection between two requests.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// What requests under way get to finish when the server stops.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A control socket that is bound.
+pub(crate) struct Control {
+    listener: UnixListener,
+    // Before the operator, which holds the store: the file has to go while the folder is still ours.
+    file: SocketFile,
+    operator: Operator,
+}
+
+/// Removes the socket's file when dropped.
+struct SocketFile(PathBuf);
+
+impl Control {
+    /// Makes the socket in a store's folder. Without one the server goes on, and says why.
+    pub(crate) fn bind(folder: &Path, operator: Operator) -> Option<Self> {
+        let path = path(folder);
+        match listen(&path) {
+            Ok(listener) => Some(Self { listener, file: SocketFile(path), operator }),
+            Err(error) => {
+                tracing::warn!(
+                    socket = %path.display(),
+                    %error,
+                    "no control socket: commands cannot reach the store while this server runs"
+                );
+                None
+            }
+        }
+    }
+
+    /// Serves until it is told to stop; requests under way then get a moment, and the rest is dropped.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops every connection.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let Self { listener, file, operator } = self;
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let graceful = GracefulShutdown::new();
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&listener, &permits) => accepted,
+                () = stop.cancelled() => break,
+            };
+            let (stream, permit) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "could not accept a control connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let operator = operator.clone();
+            let service = service_fn(move |request| routes::answer(operator.clone(), request));
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIME)
+                .serve_connection(TokioIo::new(stream), service);
+            let connection = graceful.watch(connection);
+            connections.spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "control connection ended");
+                }
+                drop(permit);
+            });
+            // Those that have ended take up no room.
+            while connections.try_join_next().is_some() {}
+        }
+        drop(listener);
+        drop(file);
+        if tokio::time::timeout(LAST_WORDS, graceful.shutdown()).await.is_err() {
+            tracing::info!("closing control connections that are still open");
+        }
+        connections.shutdown().await;
+    }
+}
+
+async fn accept(
+    listener: &UnixListener,
+    permits: &Arc<Semaphore>,
+) -> io::Result<(UnixStream, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, permit))
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    // Whatever else has that name is not ours to remove; then binding fails and says so.
+    if path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
+    // Nobody can connect before it listens.
+    let guarded = std::fs::set_permissions(path, Permissions::from_mode(0o600));
+    guarded.and_then(|()| socket.listen(BACKLOG)).inspect_err(|_| drop(std::fs::remove_file(path)))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::debug!(socket = %self.0.display(), %error, "the control socket was gone already");
+        }
+    }
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").field("path", &self.file.0).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,198 @@
+//! Everything that operators do, on one store: list, show, revoke, export, import, back up.
+//!
+//! Inside a server it knows the sessions in memory too, and leaves those to the runtime. Inside a command it has
+//! the store for itself. Every failure is one for people; the control socket passes it on as it is.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure_session::port::clock::{Clock, SystemClock, Time};
+use tenure_session::port::store::{RecordKey, Space, StoreError};
+use tenure_session::record::{End, Kept};
+use tenure_session::runtime::{self, Existing, NotAdopted, SavedSession, Sessions};
+use tenure_session::{Error, SessionKey};
+use tokio::sync::Semaphore;
+
+use super::key::{Prefix, key_text};
+use super::look;
+use super::saved::Saved;
+use super::view::{Detail, Row};
+use crate::cli::Failure;
+use crate::wire::{self, Opened, Stage};
+
+/// Rows in one page, at most.
+const PAGE: usize = 500;
+
+/// Does what operators ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Operator {
+    store: Opened,
+    /// The sessions in memory, inside a server.
+    sessions: Option<Sessions>,
+    tombstone_ttl: Duration,
+    /// One import at a time: two of the same session would get in each other's way.
+    importing: Arc<Semaphore>,
+    /// One backup at a time, because each of them takes the disk for itself.
+    backing_up: Arc<Semaphore>,
+}
+
+/// Some rows, in the order of their keys.
+#[derive(Serialize, Deserialize, Debug)]
+pub(crate) struct Page {
+    pub(crate) rows: Vec<Row>,
+    /// Where the next page begins: after this key. Nothing if this was the last.
+    #[serde(default)]
+    pub(crate) next: Option<String>,
+}
+
+/// What came of revoking a session.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Revoked {
+    /// It is over now.
+    Now,
+    /// It was over before, in this way.
+    Before(End),
+    /// There is none.
+    Unknown,
+}
+
+impl Operator {
+    /// For a store that no server has open.
+    pub(crate) fn offline(store: Opened, tombstone_ttl: Duration) -> Self {
+        let one = || Arc::new(Semaphore::new(1));
+        Self { store, sessions: None, tombstone_ttl, importing: one(), backing_up: one() }
+    }
+
+    /// For a running server.
+    pub(crate) fn online(store: Opened, sessions: Sessions) -> Self {
+        let ttl = sessions.limits().tombstone_ttl;
+        Self { sessions: Some(sessions), ..Self::offline(store, ttl) }
+    }
+
+    /// Sessions in the order of their keys, after one of them.
+    pub(crate) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<Page, Failure> {
+        let limit = limit.clamp(1, PAGE);
+        let records = self.store.store.list(Space::Session, after, limit).await.map_err(cannot_read)?;
+        let next = records.last().filter(|_| records.len() == limit).map(|(key, _)| key_text(key));
+        let now = now();
+        let row = |(key, record)| look::row(&key, &record, self.info(&key).as_ref(), now);
+        Ok(Page { rows: records.into_iter().map(row).collect(), next })
+    }
+
+    /// Sessions whose keys begin with these digits.
+    pub(crate) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<Page, Failure> {
+        let mut page = self.page(prefix.before(), limit).await?;
+        let found = page.rows.len();
+        page.rows.retain(|row| row.key.starts_with(prefix.digits()));
+        page.next = page.next.filter(|_| page.rows.len() == found);
+        Ok(page)
+    }
+
+    /// Everything about one session.
+    pub(crate) async fn show(&self, key: SessionKey) -> Result<Option<Detail>, Failure> {
+        let store = &self.store.store;
+        let Some(record) = store.get(RecordKey::session(key)).await.map_err(cannot_read)? else {
+            return Ok(None);
+        };
+        let survey = store.survey(key).await.map_err(cannot_read)?;
+        let live = self.info(&key);
+        Ok(Some(look::detail(&key, &record, live.as_ref(), &survey, store.trouble(), now())))
+    }
+
+    /// Ends a session.
+    pub(crate) async fn revoke(&self, key: SessionKey) -> Result<Revoked, Failure> {
+        let failed = |error: &dyn std::error::Error| {
+            Failure::new(format!("cannot revoke {}", key.label())).caused_by(error)
+        };
+        let store = self.store.store.as_ref();
+        let ended = match &self.sessions {
+            Some(sessions) => sessions.revoke(&key).await.map_err(|error: Error| failed(&error)),
+            None => {
+                runtime::revoke(store, key, now(), self.tombstone_ttl).await.map_err(|error| failed(&error))
+            }
+        };
+        if ended? {
+            return Ok(Revoked::Now);
+        }
+        let record = store.get(RecordKey::session(key)).await.map_err(cannot_read)?;
+        match record.map(|record| Kept::decode(&record.value)) {
+            Some(Ok(Kept::Tombstone(tombstone))) => Ok(Revoked::Before(tombstone.end)),
+            Some(Err(error)) => Err(failed(&error)),
+            Some(Ok(Kept::Session(_))) | None => Ok(Revoked::Unknown),
+        }
+    }
+
+    /// A session as it goes into a file.
+    pub(crate) async fn export(&self, key: SessionKey) -> Result<Option<Saved>, Failure> {
+        let store = self.store.store.as_ref();
+        // The events first: what the record says of them may then be a little ahead, which is harmless.
+        let log = wire::save_log(store, key).await.map_err(cannot_read)?;
+        let Some(record) = store.get(RecordKey::session(key)).await.map_err(cannot_read)? else {
+            return Ok(None);
+        };
+        let saved = SavedSession { key, record: record.value, deadline: record.deadline, log };
+        let saved = Saved::of(&saved).map_err(|error| {
+            Failure::new(format!("cannot export {}", key.label()))
+                .caused_by(error)
+                .hint("name the sessions to export, and leave this one out")
+        })?;
+        Ok(Some(saved))
+    }
+
+    /// Puts a session from a file into the store.
+    pub(crate) async fn import(&self, saved: Saved, existing: Existing) -> Result<(), Failure> {
+        let label = saved.key().map_or_else(|| "a session".to_owned(), |key| key.label());
+        let failed = Failure::new(format!("cannot import {label}"));
+        let session = match saved.check() {
+            Ok(session) => session,
+            Err(error) => return Err(failed.caused_by(error)),
+        };
+        let _alone = self.importing.acquire().await;
+        let adopted = match &self.sessions {
+            Some(sessions) => sessions.adopt(session, existing).await,
+            None => runtime::adopt(self.store.store.as_ref(), session, existing, now()).await.map(drop),
+        };
+        adopted.map_err(|error| match error {
+            NotAdopted::Exists => {
+                failed.caused_by(&error).hint("put it in the place of that one with `--replace`")
+            }
+            NotAdopted::Awake => {
+                failed.caused_by(&error).hint("revoke it first, or stop the server and import again")
+            }
+            _ => failed.caused_by(&error),
+        })
+    }
+
+    /// Copies the whole store into a folder while it is in use.
+    pub(crate) async fn backup(
+        &self,
+        to: &Path,
+        mut progress: impl FnMut(Stage) + Send + 'static,
+    ) -> Result<u64, Failure> {
+        let Ok(alone) = Arc::clone(&self.backing_up).try_acquire_owned() else {
+            return Err(Failure::new("another backup is under way").hint("wait for it to end"));
+        };
+        let progress = move |stage| {
+            // Kept here, because the copy goes on when nobody waits for it any more.
+            let _ = &alone;
+            progress(stage);
+        };
+        wire::backup(&self.store, to, progress).await
+    }
+
+    fn info(&self, key: &SessionKey) -> Option<runtime::SessionInfo> {
+        self.sessions.as_ref()?.info(key)
+    }
+}
+
+/// The time of day. There is no other clock here: what is shown is compared with the clock of who looks.
+pub(crate) fn now() -> Time {
+    SystemClock.now()
+}
+
+fn cannot_read(error: StoreError) -> Failure {
+    Failure::new("cannot read the store").caused_by(error)
+}

@@ -1,0 +1,186 @@
+//! From what the store and the running server know to what is shown.
+//!
+//! What is in memory wins over the record, which may be a little behind. A session whose time is over counts as
+//! ended even if nobody has come by yet to write that down, because that is what its client is told.
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{Record, Survey};
+use tenure_session::record::{End, Kept, SessionRecord};
+use tenure_session::runtime::{CallInfo, SessionInfo, noted_requests};
+use tenure_session::{Method, Request, RequestId, SessionKey, StreamId, rules};
+
+use super::key::key_text;
+use super::signs::signs;
+use super::view::{CallView, Detail, Events, Party, Row, State, StreamView};
+
+/// A row from a record and, if the session is in memory, from there.
+pub(super) fn row(key: &SessionKey, record: &Record, live: Option<&SessionInfo>, now: Time) -> Row {
+    let mut row = empty(key);
+    row.deadline = record.deadline.map(|deadline| deadline.0);
+    match Kept::decode(&record.value) {
+        Ok(Kept::Session(session)) => {
+            from_record(&mut row, &session);
+            if record.deadline.is_some_and(|deadline| deadline <= now) {
+                (row.state, row.end, row.ended) = (State::Ended, Some(End::Expired), row.deadline);
+            }
+        }
+        Ok(Kept::Tombstone(tombstone)) => {
+            (row.state, row.end, row.ended) = (State::Ended, Some(tombstone.end), Some(tombstone.at));
+            row.owner = tombstone.owner;
+        }
+        Err(_) => {}
+    }
+    if let Some(live) = live {
+        from_memory(&mut row, live);
+    }
+    row
+}
+
+fn empty(key: &SessionKey) -> Row {
+    Row {
+        key: key_text(key),
+        label: key.label(),
+        state: State::Unreadable,
+        end: None,
+        owner: None,
+        revision: None,
+        phase: None,
+        created: None,
+        last_used: None,
+        ended: None,
+        deadline: None,
+        calls: None,
+        oldest_call: None,
+        readers: None,
+        events: None,
+    }
+}
+
+fn from_record(row: &mut Row, session: &SessionRecord) {
+    row.state = State::Dormant;
+    row.owner.clone_from(&session.owner);
+    row.revision = Some(session.revision.clone());
+    row.phase = Some(session.phase.clone());
+    row.created = Some(session.created);
+    row.last_used = Some(session.last_used);
+}
+
+fn from_memory(row: &mut Row, live: &SessionInfo) {
+    (row.state, row.end, row.ended) = (State::Awake, None, None);
+    row.owner = live.owner.name().map(str::to_owned);
+    row.revision = Some(live.revision.to_string());
+    row.phase = Some(live.phase.as_str().to_owned());
+    row.created = Some(live.created.0);
+    row.last_used = Some(live.last_used.0);
+    row.calls = Some(live.calls.len());
+    row.oldest_call = live.calls.iter().map(|call| call.started.0).min();
+    row.readers = Some(live.readers);
+    row.events = Some(live.events);
+}
+
+/// Everything about one session. `trouble` is what is wrong with the store, if anything.
+pub(super) fn detail(
+    key: &SessionKey,
+    record: &Record,
+    live: Option<&SessionInfo>,
+    survey: &Survey,
+    trouble: Option<String>,
+    now: Time,
+) -> Detail {
+    let kept = Kept::decode(&record.value);
+    let mut detail = Detail {
+        row: row(key, record, live, now),
+        signs: Vec::new(),
+        client: None,
+        server: None,
+        log_level: None,
+        subscriptions: Vec::new(),
+        metadata: serde_json::Map::new(),
+        requests: None,
+        errors: None,
+        in_flight: Vec::new(),
+        streams: survey.streams.iter().map(stream).collect(),
+        kept: Events {
+            events: survey.kept.events,
+            bytes: survey.kept.bytes,
+            oldest: survey.kept.oldest.map(|oldest| oldest.0),
+        },
+        version: record.version.0,
+        record: serde_json::from_slice(&record.value).unwrap_or(Value::Null),
+    };
+    if let Ok(Kept::Session(session)) = &kept {
+        detail.client = party(&session.initialize, "clientInfo");
+        detail.server = party(&session.initialize_result, "serverInfo");
+        detail.log_level.clone_from(&session.log_level);
+        detail.subscriptions.clone_from(&session.subscriptions);
+        detail.metadata.clone_from(&session.metadata);
+        detail.row.events = Some(survey.kept.events);
+        if live.is_none() {
+            detail.row.calls = Some(detail.streams.iter().map(|stream| stream.requests.len()).sum());
+        }
+    }
+    if let Some(live) = live {
+        detail.log_level = live.log_level.map(|level| level.as_str().to_owned());
+        detail.subscriptions.clone_from(&live.subscriptions);
+        detail.metadata.clone_from(&live.metadata);
+        (detail.requests, detail.errors) = (Some(live.requests), Some(live.errors));
+        detail.in_flight = live.calls.iter().map(call).collect();
+        // The one that has waited longest first: it is the one to look at.
+        detail.in_flight.sort_by_key(|call| call.started);
+    }
+    detail.signs = signs(&detail, kept.err().map(|error| error.to_string()), trouble, now);
+    detail
+}
+
+fn stream(known: &tenure_session::port::store::Surveyed) -> StreamView {
+    let requests = known.note.as_ref().map(noted_requests).unwrap_or_default();
+    StreamView {
+        number: known.stream.number(),
+        // The standalone stream stays open as long as its session.
+        open: !known.ended || known.stream == StreamId::STANDALONE,
+        last: known.last.0,
+        requests: requests.iter().map(|request| noted(request, known.stream)).collect(),
+    }
+}
+
+fn call(call: &CallInfo) -> CallView {
+    CallView {
+        id: id(&call.id),
+        method: call.method.as_str().to_owned(),
+        tool: call.tool.clone(),
+        started: Some(call.started.0),
+        progressed: call.progressed.map(|progressed| progressed.0),
+        asking: call.asking,
+        stream: call.stream.map(StreamId::number),
+        is_read: call.is_read,
+    }
+}
+
+fn noted(request: &Request, stream: StreamId) -> CallView {
+    CallView {
+        id: id(&request.id),
+        method: request.method.as_str().to_owned(),
+        tool: match request.method {
+            Method::ToolsCall => rules::tool_name(request.params.as_ref()),
+            _ => None,
+        },
+        started: None,
+        progressed: None,
+        asking: 0,
+        stream: Some(stream.number()),
+        is_read: false,
+    }
+}
+
+fn id(id: &RequestId) -> Value {
+    serde_json::from_slice(id.raw()).unwrap_or(Value::Null)
+}
+
+/// What one side called itself in the handshake.
+fn party(handshake: &RawValue, member: &str) -> Option<Party> {
+    let mut handshake: serde_json::Map<String, Value> = serde_json::from_str(handshake.get()).ok()?;
+    Party::deserialize(handshake.remove(member)?).ok()
+}

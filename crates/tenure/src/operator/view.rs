@@ -1,0 +1,168 @@
+//! What operators are shown of sessions: a row of a list, and everything about one.
+//!
+//! Times are milliseconds since 1970. What is not known is left out: a dormant session has no requests in
+//! flight, an ended one has next to nothing.
+
+use serde::{Deserialize, Serialize};
+use tenure_session::record::End;
+
+/// Where a session stands.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    /// In the memory of a running server.
+    Awake,
+    /// In the store only; its next request wakes it.
+    Dormant,
+    /// Over.
+    Ended,
+    /// There is a record, and it makes no sense.
+    Unreadable,
+}
+
+/// One session in a list.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(crate) struct Row {
+    /// The hashed id, all of it.
+    pub(crate) key: String,
+    /// The name in logs.
+    pub(crate) label: String,
+    pub(crate) state: State,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) end: Option<End>,
+    /// Whom it answers to; nobody in particular if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) revision: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) phase: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) created: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_used: Option<u64>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ended: Option<u64>,
+    /// When its record is due to be looked at: then it expires, or its tombstone goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline: Option<u64>,
+    /// Requests that wait for their answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) calls: Option<usize>,
+    /// When the oldest of them began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) oldest_call: Option<u64>,
+    /// Streams that somebody reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) readers: Option<usize>,
+    /// Events kept for resumption.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) events: Option<usize>,
+}
+
+/// Everything that is known of one session.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(crate) struct Detail {
+    #[serde(flatten)]
+    pub(crate) row: Row,
+    /// What looks wrong, in words.
+    pub(crate) signs: Vec<String>,
+    /// The client, as it called itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) client: Option<Party>,
+    /// The server behind, as it called itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) server: Option<Party>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) log_level: Option<String>,
+    #[serde(default)]
+    pub(crate) subscriptions: Vec<String>,
+    #[serde(default)]
+    pub(crate) metadata: serde_json::Map<String, serde_json::Value>,
+    /// Requests since it was created or woken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) requests: Option<u64>,
+    /// Those of them that ended in an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) errors: Option<u64>,
+    /// Requests that wait for their answer; only while it is awake.
+    #[serde(default)]
+    pub(crate) in_flight: Vec<CallView>,
+    /// Streams that the store knows.
+    #[serde(default)]
+    pub(crate) streams: Vec<StreamView>,
+    pub(crate) kept: Events,
+    /// The version of the record.
+    pub(crate) version: u64,
+    /// The record as the store has it. While the session is awake it may be a little behind.
+    pub(crate) record: serde_json::Value,
+}
+
+/// A client or a server, as it called itself.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Party {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) version: String,
+}
+
+/// A request that waits for its answer.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(crate) struct CallView {
+    /// The client's id for it, as JSON.
+    pub(crate) id: serde_json::Value,
+    pub(crate) method: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tool: Option<String>,
+    /// When it began; not known for a dormant session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) started: Option<u64>,
+    /// When the server last showed that it works on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) progressed: Option<u64>,
+    /// Questions to the client that it waits for.
+    #[serde(default)]
+    pub(crate) asking: usize,
+    /// The stream that its answer comes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stream: Option<u32>,
+    /// Whether somebody reads that stream.
+    #[serde(default)]
+    pub(crate) is_read: bool,
+}
+
+/// A stream that the store knows.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(crate) struct StreamView {
+    /// 0 is the one that GET opens.
+    pub(crate) number: u32,
+    /// Whether more may come on it.
+    pub(crate) open: bool,
+    /// The position of its last event.
+    pub(crate) last: u64,
+    /// The requests that it was opened for, while it is open.
+    #[serde(default)]
+    pub(crate) requests: Vec<CallView>,
+}
+
+/// What is kept of a session's events.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Events {
+    pub(crate) events: usize,
+    pub(crate) bytes: usize,
+    /// When the oldest of them happened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) oldest: Option<u64>,
+}
+
+impl CallView {
+    /// What was asked, in few words.
+    pub(crate) fn title(&self) -> String {
+        match &self.tool {
+            Some(tool) => format!("{} {tool}", self.method),
+            None => self.method.clone(),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Times as people read them: how long, how long ago, and the date.
+//!
+//! Two units are enough to judge by: nobody needs the seconds of a day.
+
+use std::time::Duration;
+
+use tenure_session::port::clock::Time;
+
+/// A duration in its two largest units, such as `4m 12s`.
+pub(crate) fn span(duration: Duration) -> String {
+    const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
+    let seconds = duration.as_secs();
+    let Some(largest) = UNITS.iter().position(|(_, unit)| seconds >= *unit) else { return "0s".to_owned() };
+    let (name, unit) = UNITS[largest];
+    let text = format!("{}{name}", seconds / unit);
+    match UNITS.get(largest + 1) {
+        Some((name, next)) if seconds % unit >= *next => format!("{text} {}{name}", seconds % unit / next),
+        _ => text,
+    }
+}
+
+/// How long ago something was, in its largest unit, such as `3m ago`.
+pub(crate) fn ago(then: u64, now: Time) -> String {
+    match short(now.since(Time(then))) {
+        Some(span) => format!("{span} ago"),
+        None => "now".to_owned(),
+    }
+}
+
+/// How far away something is, in its largest unit, such as `in 3m`.
+pub(crate) fn until(then: u64, now: Time) -> String {
+    match short(Time(then).since(now)) {
+        Some(span) => format!("in {span}"),
+        None => "now".to_owned(),
+    }
+}
+
+/// A duration in its largest unit; nothing below a second.
+pub(crate) fn short(duration: Duration) -> Option<String> {
+    let text = span(duration);
+    let largest = text.split(' ').next().unwrap_or_default();
+    (duration.as_secs() > 0).then(|| largest.to_owned())
+}
+
+/// The date and the time of day in UTC, such as `2025-11-25 08:30:00 UTC`.
+pub(crate) fn date(time: u64) -> String {
+    let seconds = i64::try_from(time / 1000).unwrap_or(i64::MAX);
+    match time::OffsetDateTime::from_unix_timestamp(seconds) {
+        Ok(at) => format!("{} {:02}:{:02}:{:02} UTC", at.date(), at.hour(), at.minute(), at.second()),
+        Err(_) => "a time beyond all calendars".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units_at_most() {
+        let table = [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (252, "4m 12s"),
+            (3600, "1h"),
+            (3659, "1h"),
+            (3660, "1h 1m"),
+            (86_400 * 3 + 3600 * 5 + 59, "3d 5h"),
+        ];
+        for (seconds, text) in table {
+            assert_eq!(span(Duration::from_secs(seconds)), text);
+        }
+    }
+
+    #[test]
+    fn distances_have_one() {
+        let now = Time(1_000_000_000);
+        assert_eq!(ago(now.0 - 252_000, now), "4m ago");
+        assert_eq!(ago(now.0 - 999, now), "now");
+        assert_eq!(ago(now.0 + 5000, now), "now", "a clock may have gone back");
+        assert_eq!(until(now.0 + 7_200_000, now), "in 2h");
+        assert_eq!(until(now.0, now), "now");
+    }
+
+    #[test]
+    fn dates_are_in_utc() {
+        assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(date(1_764_059_400_123), "2025-11-25 08:30:00 UTC");
+        assert_eq!(date(u64::MAX), "a time beyond all calendars");
+    }
+}

@@ -1,0 +1,9 @@
+//! What operators type, on a running server and on a store that none has open.
+
+mod control;
+mod keeping;
+mod moving;
+mod names;
+mod offline;
+mod place;
+mod running;
