@@ -133,7 +133,7 @@ async fn what_is_left_of_a_batch_is_answered() {
     let mut reader = reader_of(answer);
     for _ in 0..3 {
         let call = world.script.call().await;
-        if call.request.params.as_ref().unwrap().bytes() == &r#"{"name":"a"}"# {
+        if call.request.params.as_ref().unwrap().bytes() == r#"{"name":"a"}"# {
             call.answer(&json!({}));
         } else {
             std::mem::forget(call);

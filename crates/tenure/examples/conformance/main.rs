@@ -22,18 +22,21 @@ use tenure_session::port::backend::Backend;
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let mut listen = "127.0.0.1:0".to_owned();
+    let mut store = "memory:".to_owned();
     let mut backend: Arc<dyn Backend> = Arc::new(Native::new(|_| native::Fixtures));
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let value = args.next().with_context(|| format!("{arg} needs a value"))?;
         match (arg.as_str(), value.as_str()) {
             ("--listen", _) => listen = value,
+            ("--store", _) => store = value,
             ("--backend", "native") => {}
             ("--backend", "rmcp") => backend = Arc::new(RmcpBackend::new(|| rmcp_handler::Fixtures)),
-            _ => bail!("use --listen ADDRESS and --backend native|rmcp"),
+            _ => bail!("use --listen ADDRESS, --store URL and --backend native|rmcp"),
         }
     }
-    let sources = Sources { flags: vec![("listen".to_owned(), listen)], ..Sources::default() };
+    let flags = vec![("listen".to_owned(), listen), ("store".to_owned(), store)];
+    let sources = Sources { flags, ..Sources::default() };
     let (config, _) = Config::load(&sources)?;
     tenure::logs::start(&config.log)?;
     let node = Node::with_backend(&config, backend).await?;
