@@ -145,19 +145,24 @@ impl Walk<'_> {
             let (file, lost) = (flaw.file.clone(), Some(flaw.lost + lost_end));
             report.damage.push(Damage { file, kind: Kind::Journal, is_refused: true, lost });
             for (keyspace, key) in &flaw.keys {
-                let session = match self.files.keyspace(*keyspace) {
+                let name = self.files.keyspace(*keyspace);
+                let session = match name {
                     Some("records") => layout::session_of_record(key),
                     Some("owners" | "events" | "notes") => session(key),
                     _ => None,
                 };
+                let is_record = matches!(name, Some("records" | "owners"));
                 if let Some(session) = session {
-                    report.affect(&session, |missing| missing.events = true);
+                    report.affect(&session, |missing| {
+                        missing.record |= is_record;
+                        missing.events |= !is_record;
+                    });
                 }
             }
         }
         report.missing_batches += self.files.journals.iter().map(|flaw| flaw.lost).sum::<u64>();
         for (keyspace, file, flaw) in &self.files.tables {
-            let name = self.files.keyspace(*keyspace).unwrap_or("its own").to_owned();
+            let name = self.files.keyspace(*keyspace).unwrap_or("engine").to_owned();
             let (file, kind, is_refused) = (file.clone(), Kind::Table(name), flaw.is_refused);
             report.damage.push(Damage { file, kind, is_refused, lost: flaw.lost });
         }

@@ -32,7 +32,7 @@ pub fn repair(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, 
         std::fs::rename(&fresh, &data).and_then(|()| sync_folder(folder)).map_err(&io)?;
         return check(folder, progress);
     }
-    let lock = guard::lock(folder)?;
+    let _lock = guard::lock(folder)?;
     let mut mark = Mark::open(folder).map_err(&io)?;
     let files = Files::read(&data, &mut progress).map_err(&io)?;
     let walked = walk(folder, &files, &mark, &mut Nowhere)?;
@@ -47,7 +47,6 @@ pub fn repair(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, 
         std::fs::remove_dir_all(&fresh).map_err(&io)?;
     }
     let Walked { mut report, batch, .. } = save(folder, &fresh, &files, &mark)?;
-    drop(lock);
     let kept = place_for_damaged(folder);
     // In this order there is at every moment either the old data, or the new data and a mark that fits it.
     std::fs::rename(&data, &kept).map_err(&io)?;

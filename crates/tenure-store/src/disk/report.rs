@@ -70,7 +70,7 @@ pub struct Damage {
 pub enum Kind {
     /// A journal: writes of every kind that are in no table yet.
     Journal,
-    /// A table of this keyspace: records, events, owners, notes, deadlines or meta.
+    /// A table of this keyspace: records, events, owners, notes, deadlines or meta, or of the engine's own.
     Table(String),
     /// The list of a keyspace's tables, or what leads to it.
     Manifest,
@@ -81,7 +81,7 @@ pub enum Kind {
 /// What may be missing of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Missing {
-    /// Its record is gone.
+    /// Its record or its owner is gone, or an older one is there instead.
     pub record: bool,
     /// Some of its events or notes are gone, or may be.
     pub events: bool,
@@ -129,9 +129,11 @@ impl Report {
 
     /// Whether something is gone for good, or may be.
     pub fn has_lost(&self) -> bool {
-        self.missing_batches > 0
-            || self.unreadable > 0
-            || self.damage.iter().any(|damage| damage.lost != Some(0))
+        // What is made anew from the rest is not lost.
+        let made_anew =
+            |kind: &Kind| matches!(kind, Kind::Table(name) if name == "deadlines" || name == "engine");
+        let has_lost = |damage: &Damage| damage.lost != Some(0) && !made_anew(&damage.kind);
+        self.missing_batches > 0 || self.unreadable > 0 || self.damage.iter().any(has_lost)
     }
 
     pub(super) fn affect(&mut self, session: &SessionKey, affect: impl Fn(&mut Missing)) {

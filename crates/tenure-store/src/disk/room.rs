@@ -10,6 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use tenure_session::port::store::StoreError;
 
 use super::layout::Keyspaces;
@@ -63,6 +64,8 @@ pub(super) struct Room {
     /// What the engine may need for its own work.
     work: AtomicU64,
     full: AtomicBool,
+    /// Held by whoever looks: two at once would both take off what was written since, and count it below zero.
+    looking: Mutex<()>,
 }
 
 impl Room {
@@ -75,6 +78,7 @@ impl Room {
             since: AtomicU64::new(0),
             work: AtomicU64::new(0),
             full: AtomicBool::new(false),
+            looking: Mutex::new(()),
         })
     }
 
@@ -142,6 +146,7 @@ impl Room {
     }
 
     fn look(&self) {
+        let _alone = self.looking.lock();
         // What is written while we look may or may not be in the answer: it is counted, to be on the safe side.
         let counted = self.since.load(Ordering::Acquire);
         match space(&self.folder) {
@@ -174,4 +179,26 @@ impl Room {
 pub(super) fn space(folder: &Path) -> std::io::Result<(u64, u64)> {
     let stat = rustix::fs::statvfs(folder)?;
     Ok((stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_from_two_threads_loses_no_count() {
+        let room = Room::new(&std::env::temp_dir(), Some(1)).expect("a folder");
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    for _ in 0..5_000 {
+                        room.wrote(1);
+                        room.look();
+                        let since = room.since.load(Ordering::Acquire);
+                        assert!(since <= 20_000, "counted below zero: {since}");
+                    }
+                });
+            }
+        });
+    }
 }
