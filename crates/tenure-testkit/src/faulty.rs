@@ -208,7 +208,7 @@ impl Store for Faulty {
     }
 
     fn drop_session(&self, session: SessionKey) -> Stored<()> {
-        self.run_uncounted(|store| store.drop_session(session))
+        self.run(|store| store.drop_session(session))
     }
 
     fn tail(&self, session: SessionKey) -> Stored<Position> {

@@ -11,6 +11,10 @@ use crate::support::{World, all, gist, next, resume, say};
 async fn a_session_that_cannot_be_stored_is_not_created() {
     let world = World::new();
     for nth in 0..2 {
+        // What the last try left behind is cleared away by itself, and counts as a call.
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
         world.store.fail_nth(nth);
         let initialize = runtime::request(1, "initialize", &runtime::initialize("2025-11-25"));
         let error = world.sessions.create(initialize, &Principal::ANONYMOUS).await.unwrap_err();
