@@ -95,17 +95,23 @@ impl StreamCheck {
             return Err(Fault::new(Kind::WrongStream, format!("after {last_text} comes {text}")));
         }
         match event.data.as_deref().filter(|data| !data.is_empty()) {
-            None => self.prime(id, text),
+            None => self.prime(id, text, now),
             Some(data) => self.message(id, text, data, now),
         }
     }
 
     /// An id alone. After the first one it may only say again where the client is: one further ahead
     /// would make it miss events when it resumes, one further back would make it see some twice.
-    fn prime(&mut self, id: EventId, text: &str) -> Result<Heard, Fault> {
-        match &self.last {
+    fn prime(&mut self, id: EventId, text: &str, now: Circumstances) -> Result<Heard, Fault> {
+        match &mut self.last {
             Some((last, _)) if id.position > last.position => {
                 Err(Fault::new(Kind::Lost, format!("the priming id {text} is ahead of what was received")))
+            }
+            // What the client received after this is gone from the log. It goes on from here, but what
+            // comes must still be newer than all that it knows.
+            Some((last, resume)) if id.position < last.position && now.torn => {
+                text.clone_into(resume);
+                Ok(Heard::Prime)
             }
             Some((last, _)) if id.position < last.position => {
                 Err(Fault::new(Kind::WrongOrder, format!("the priming id {text} goes back")))

@@ -208,8 +208,8 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         Revision::parse(&record.revision).ok_or_else(|| broken("The session's record is damaged"))?;
     let phase = Phase::parse(&record.phase).ok_or_else(|| broken("The session's record is damaged"))?;
     let held = inner.store.owner(key).await.map_err(store_failed)?;
-    let epoch = held.map(|(_, epoch)| epoch);
-    let epoch = inner.store.claim(key, inner.node, epoch).await.map_err(store_failed)?;
+    let last = held.map(|(_, epoch)| epoch);
+    let epoch = inner.store.claim(key, inner.node, last).await.map_err(store_failed)?;
     let survey = inner.store.survey(key).await.map_err(store_failed)?;
     let initialize = RawJson::of(&record.initialize);
     let mut state = State::new(initialize.clone(), revision, inner.census.seat(&owner));
@@ -217,8 +217,13 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
     state.subscriptions = record.subscriptions.iter().map(|uri| uri.as_str().into()).collect();
     state.metadata = record.metadata.clone();
-    // A loss of power may have taken streams whose numbers a client was told.
-    state.next_stream = survey.next_stream.max(1).saturating_add(STREAM_LEAP);
+    state.next_stream = survey.next_stream.max(1);
+    if held.is_none_or(|(node, _)| node != inner.node) {
+        // A loss of power may have taken streams of the last process whose numbers a client was told. How far to
+        // leap differs from process to process, should the next one lose everything too.
+        let width = u32::try_from((epoch.0 >> 20) & 0xff).unwrap_or(0) + 1;
+        state.next_stream = state.next_stream.saturating_add(STREAM_LEAP * width);
+    }
     state.kept = survey.kept;
     for known in &survey.streams {
         state.streams.insert(known.stream, Stream::of_log(known.last, known.ended));

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 const NAME: &str = "high-water";
+const NUMBERS: &str = "numbers";
 
 pub(super) struct Mark {
     path: PathBuf,
@@ -21,7 +22,15 @@ pub(super) struct Mark {
 impl Mark {
     /// Reads the mark of a store; a new store has none. One that cannot be read is as good as none.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
-        let path = folder.join(NAME);
+        Self::read(folder.join(NAME))
+    }
+
+    /// Reads up to where numbers may have been given out, which is kept in the same form.
+    pub(super) fn of_numbers(folder: &Path) -> io::Result<Self> {
+        Self::read(folder.join(NUMBERS))
+    }
+
+    fn read(path: PathBuf) -> io::Result<Self> {
         let read = match fs::read(&path) {
             Ok(bytes) => decode(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some(0),

@@ -25,8 +25,11 @@ use super::writer::Writer;
 /// Writes that may wait for the writer; beyond it callers wait.
 const QUEUE: usize = 4096;
 
+/// How far numbers leap when a store is opened: more than can be written between two syncs.
+const LEAP: u64 = 1 << 20;
+
 /// The most that the engine's journals may take before it empties them into tables.
-const JOURNAL_BYTES: u64 = 128 << 20;
+const JOURNAL_BYTES: u64 = 64 << 20;
 
 /// How often closing looks for a thread that has not ended, a millisecond apart, before a merge of tables that
 /// is under way is left behind.
@@ -103,8 +106,10 @@ impl Disk {
             Sync::Os => PersistMode::Buffer,
             Sync::Disk => PersistMode::SyncData,
         };
-        let writer = Writer::new(Arc::clone(&keyspaces), Arc::clone(&progress), Arc::clone(&room), persist)
-            .map_err(engine)?;
+        let sequence = leap(folder, keyspaces.number(layout::META_SEQUENCE).map_err(engine)?).map_err(&io)?;
+        let (for_writer, its_progress) = (Arc::clone(&keyspaces), Arc::clone(&progress));
+        let writer =
+            Writer::new(for_writer, its_progress, Arc::clone(&room), persist, sequence).map_err(engine)?;
         let (jobs, queue) = mpsc::channel(QUEUE);
         let close = Arc::new(Notify::new());
         let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(&io)?;
@@ -161,6 +166,22 @@ impl Disk {
     pub(super) fn sync(&self) -> Sync {
         self.sync
     }
+}
+
+/// The number after which this process gives out its own.
+///
+/// A loss of power may have taken writes whose numbers were already told to clients. The leap is wider than what
+/// can be lost, so that no number ever means two things. It is on the disk before any number is given out, in a file
+/// of its own, or a process that loses all it wrote would be followed by one that leaps to the same numbers.
+fn leap(folder: &Path, written: Option<u64>) -> std::io::Result<u64> {
+    let mut numbers = Mark::of_numbers(folder)?;
+    let sequence = match written.unwrap_or(0).max(numbers.batch()) {
+        0 => 0,
+        last => last + LEAP,
+    };
+    numbers.set(sequence.max(1))?;
+    sync_folder(folder)?;
+    Ok(sequence)
 }
 
 /// Opens the engine in a folder, or makes it.

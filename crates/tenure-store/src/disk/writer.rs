@@ -27,8 +27,8 @@ const MAX_JOBS: usize = 1024;
 /// Bytes that share a commit, at most; one write always fits.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// How far numbers leap when a store is opened: more than can be written between two syncs.
-const LEAP: u64 = 1 << 20;
+/// Owners that are kept at hand.
+const MAX_OWNERS: usize = 1 << 16;
 
 /// What a write has to know of the record it replaces.
 #[derive(Clone, Copy)]
@@ -50,6 +50,7 @@ pub(super) struct Writer {
     pub(super) bytes: u64,
     /// What the batch changes, as later writes of the same batch must see it.
     records: HashMap<RecordKey, Option<Known>, RandomState>,
+    /// Who owns which session, of those that were claimed lately.
     pub(super) owners: HashMap<SessionKey, Option<(Option<NodeId>, Epoch)>, RandomState>,
     /// Called when the batch is committed, or has failed.
     answers: Vec<Box<dyn FnOnce(bool) + Send>>,
@@ -63,10 +64,8 @@ impl Writer {
         progress: Arc<Progress>,
         room: Arc<Room>,
         persist: PersistMode,
+        sequence: u64,
     ) -> Result<Self, fjall::Error> {
-        // A loss of power may have taken writes whose numbers were already told to clients. The leap is wider
-        // than what can be lost, so that no number ever means two things.
-        let sequence = keyspaces.number(layout::META_SEQUENCE)?.map_or(0, |last| last + LEAP);
         progress.batch.store(keyspaces.number(layout::META_BATCH)?.unwrap_or(0), Ordering::Release);
         let batch = keyspaces.database.batch();
         Ok(Self {
@@ -179,7 +178,10 @@ impl Writer {
     pub(super) fn commit(&mut self) {
         let answers = std::mem::take(&mut self.answers);
         self.records.clear();
-        self.owners.clear();
+        // Every claim goes through here, so what is known of owners stays true; it spares every append a look.
+        if self.owners.len() > MAX_OWNERS {
+            self.owners.clear();
+        }
         let mut batch = std::mem::replace(&mut self.batch, self.keyspaces.database.batch());
         let bytes = std::mem::take(&mut self.bytes).max(batch.len() as u64 * ENTRY_BYTES);
         let mut committed = true;

@@ -56,7 +56,7 @@ async fn a_sound_store_is_counted_and_left_alone() {
         assert_eq!(repair(sample.path(), |_| {}).unwrap(), report);
         assert_eq!(sample.left().await, Left::all());
         let names = std::fs::read_dir(sample.path()).unwrap().map(|entry| entry.unwrap().file_name());
-        assert_eq!(names.count(), 2, "the data and the mark");
+        assert_eq!(names.count(), 3, "the data, the mark and the numbers");
     }
 }
 

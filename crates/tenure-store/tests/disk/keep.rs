@@ -188,3 +188,21 @@ async fn whoever_is_refused_finds_what_was_written_instead() {
         tasks.join_all().await;
     }
 }
+
+#[tokio::test]
+async fn a_process_that_loses_all_it_wrote_is_not_followed_by_the_same_numbers() {
+    let folder = TempDir::new().unwrap();
+    let claim = async || {
+        let store = Disk::open(folder.path(), Sync::Os).unwrap();
+        let expected = store.owner(key(1)).await.unwrap().map(|(_, epoch)| epoch);
+        store.claim(key(1), NodeId::random(), expected).await.unwrap()
+    };
+    let first = claim().await;
+    // Opened and left without a write, as if all of them had been lost.
+    drop(Disk::open(folder.path(), Sync::Os).unwrap());
+    let third = claim().await;
+    assert!(
+        third.0 > first.0 + 2 * (1 << 20),
+        "{third:?} after {first:?}: the numbers between are never used again"
+    );
+}
