@@ -48,6 +48,9 @@ pub struct SessionRecord {
     /// The position of the last event of the standalone stream that some reader was given.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delivered: u64,
+    /// No stream of this number or a higher one was begun when this was written; 0 if that is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub next_stream: u64,
     /// What operators and embedders attached.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,

@@ -100,6 +100,7 @@ impl Session {
             log_level: state.log_level.map(|level| level.as_str().to_owned()),
             subscriptions: state.subscriptions.iter().map(|uri| uri.to_string()).collect(),
             delivered,
+            next_stream: u64::from(state.next_stream),
             metadata,
         };
         (record.encode(), self.due_in_store(last_used))

@@ -217,7 +217,9 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
     state.subscriptions = record.subscriptions.iter().map(|uri| uri.as_str().into()).collect();
     state.metadata = record.metadata.clone();
-    state.next_stream = survey.next_stream.max(1);
+    // From the record too: a leap that was made at an earlier wake must not be undone where no stream followed it.
+    let told = u32::try_from(record.next_stream).unwrap_or(u32::MAX);
+    state.next_stream = survey.next_stream.max(told).max(1);
     if held.is_none_or(|(node, _)| node != inner.node) {
         // A loss of power may have taken streams of the last process whose numbers a client was told. How far to
         // leap differs from process to process, should the next one lose everything too.

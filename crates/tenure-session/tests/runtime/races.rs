@@ -262,6 +262,28 @@ async fn an_id_whose_event_was_lost_with_the_power_still_finds_its_stream() {
     assert_eq!(resume(&session, &lost).await.unwrap_err().reason(), Reason::StreamForgotten);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_leap_of_stream_numbers_outlasts_a_sleep_without_streams() {
+    let limits = Limits { dormant_after: Some(MINUTE), ..Limits::default() };
+    let mut world = World::with(limits.clone());
+    let old = world.session().await;
+    let (call, mut reader) = world.streaming_call(&old, 1).await;
+    let number = |id: &str| u32::from_str_radix(id.split('-').next().unwrap(), 16).unwrap();
+    let last = number(&next(&mut reader).await.0);
+    call.answer(&json!({}));
+    next(&mut reader).await;
+    drop(reader);
+    let mut world = world.killed(limits);
+    // Woken, put to sleep without a stream, and woken again by the same process.
+    drop(world.find(&old).await.unwrap());
+    tokio::time::sleep(3 * MINUTE).await;
+    assert_eq!(world.sessions.tallies().awake, 0);
+    let session = world.find(&old).await.unwrap();
+    let (_call, mut reader) = world.streaming_call(&session, 2).await;
+    let (id, _) = next(&mut reader).await;
+    assert!(number(&id) > last + 1000, "{id}: numbers that may have been lost after {last} are not used");
+}
+
 #[tokio::test]
 async fn an_event_behind_a_note_that_failed_brings_the_note_along() {
     let inner = Arc::new(Faulty::new(Arc::new(Memory::new())));
