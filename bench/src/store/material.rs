@@ -71,6 +71,7 @@ pub(super) fn record(number: u64, now: Time) -> Bytes {
         log_level: None,
         subscriptions: Vec::new(),
         delivered: 0,
+        next_stream: 0,
         metadata: serde_json::Map::new(),
     };
     record.encode()
