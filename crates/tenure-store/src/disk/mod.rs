@@ -2,7 +2,7 @@
 //!
 //! One thread writes: it takes what has queued up, checks each write against what is there, and commits
 //! all of it at once (`writer`). Reads go straight to the engine on tokio's blocking threads, because a cold
-//! one waits for the disk. How things lie on disk is decided in `layout` alone. A mark beside the data says
+//! one waits for the disk, unless a record was read lately (`recent`). How things lie on disk is decided in `layout` alone. A mark beside the data says
 //! up to where it was once synced (`mark`); a store that comes back with less has lost something.
 
 mod backup;
@@ -19,6 +19,7 @@ mod log;
 mod mark;
 mod open;
 mod raw;
+mod recent;
 mod repair;
 mod report;
 mod room;
@@ -213,9 +214,24 @@ impl Store for Disk {
     }
 
     fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
-        self.look(move |keyspaces| {
-            let value = keyspaces.records.get(layout::record_key(key))?;
-            Ok(value.and_then(|value| layout::read_record(&value)))
+        let recent = Arc::clone(self.recent());
+        if let Some(record) = recent.get(&key) {
+            return Box::pin(std::future::ready(Ok(Some(record))));
+        }
+        let keyspaces = Arc::clone(self.keyspaces());
+        Box::pin(async move {
+            let place = match recent.get_or_hold(&key).await {
+                Ok(record) => return Ok(Some(record)),
+                Err(place) => place,
+            };
+            let fetch = move || keyspaces.records.get(layout::record_key(key));
+            let found = tokio::task::spawn_blocking(fetch).await.map_err(|_| closed())?.map_err(failed)?;
+            let record = found.and_then(|value| layout::read_record(&value));
+            if let Some(record) = &record {
+                // Not taken: the writer came between, and what was read is what was there before.
+                drop(place.insert(record.clone()));
+            }
+            Ok(record)
         })
     }
 

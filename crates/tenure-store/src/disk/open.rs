@@ -18,6 +18,7 @@ use super::job::{Progress, Write};
 use super::keeper::Keeper;
 use super::layout::{self, Keyspaces};
 use super::mark::Mark;
+use super::recent::Recent;
 use super::room::{Health, Room};
 use super::tidy::Tidy;
 use super::writer::Writer;
@@ -60,6 +61,7 @@ pub struct Disk {
     keyspaces: Arc<Keyspaces>,
     progress: Arc<Progress>,
     room: Arc<Room>,
+    recent: Arc<Recent>,
     sync: Sync,
     jobs: mpsc::Sender<Write>,
     close: Arc<Notify>,
@@ -108,8 +110,10 @@ impl Disk {
         };
         let sequence = leap(folder, keyspaces.number(layout::META_SEQUENCE).map_err(engine)?).map_err(&io)?;
         let (for_writer, its_progress) = (Arc::clone(&keyspaces), Arc::clone(&progress));
+        let recent = Arc::new(Recent::new());
+        let (its_room, its_recent) = (Arc::clone(&room), Arc::clone(&recent));
         let writer =
-            Writer::new(for_writer, its_progress, Arc::clone(&room), persist, sequence).map_err(engine)?;
+            Writer::new(for_writer, its_progress, its_room, its_recent, persist, sequence).map_err(engine)?;
         let (jobs, queue) = mpsc::channel(QUEUE);
         let close = Arc::new(Notify::new());
         let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(&io)?;
@@ -129,6 +133,7 @@ impl Disk {
             keyspaces,
             progress,
             room,
+            recent,
             sync: options.sync,
             jobs,
             close,
@@ -153,6 +158,10 @@ impl Disk {
 
     pub(super) fn keyspaces(&self) -> &Arc<Keyspaces> {
         &self.keyspaces
+    }
+
+    pub(super) fn recent(&self) -> &Arc<Recent> {
+        &self.recent
     }
 
     pub(super) fn room(&self) -> &Arc<Room> {

@@ -19,6 +19,7 @@ use tokio::sync::{Notify, mpsc};
 use super::job::{Done, ENTRY_BYTES, Progress, Write, failed, poisoned};
 use super::layout::{self, Keyspaces};
 use super::log::Log;
+use super::recent::Recent;
 use super::room::{Growth, Room};
 
 /// Writes that share a commit, at most.
@@ -38,10 +39,17 @@ struct Known {
     bytes: usize,
 }
 
+impl Known {
+    fn of(record: &Record) -> Self {
+        Self { version: record.version, deadline: record.deadline, bytes: record.value.len() }
+    }
+}
+
 pub(super) struct Writer {
     pub(super) keyspaces: Arc<Keyspaces>,
     pub(super) progress: Arc<Progress>,
     room: Arc<Room>,
+    recent: Arc<Recent>,
     persist: PersistMode,
     /// The last number that was given to a version or a position.
     pub(super) sequence: u64,
@@ -49,7 +57,7 @@ pub(super) struct Writer {
     /// What the batch costs in the journal, about.
     pub(super) bytes: u64,
     /// What the batch changes, as later writes of the same batch must see it.
-    records: HashMap<RecordKey, Option<Known>, RandomState>,
+    records: HashMap<RecordKey, Option<Record>, RandomState>,
     /// Who owns which session, of those that were claimed lately.
     pub(super) owners: HashMap<SessionKey, Option<(Option<NodeId>, Epoch)>, RandomState>,
     /// Called when the batch is committed, or has failed.
@@ -63,6 +71,7 @@ impl Writer {
         keyspaces: Arc<Keyspaces>,
         progress: Arc<Progress>,
         room: Arc<Room>,
+        recent: Arc<Recent>,
         persist: PersistMode,
         sequence: u64,
     ) -> Result<Self, fjall::Error> {
@@ -72,6 +81,7 @@ impl Writer {
             keyspaces,
             progress,
             room,
+            recent,
             persist,
             sequence,
             batch,
@@ -177,7 +187,6 @@ impl Writer {
 
     pub(super) fn commit(&mut self) {
         let answers = std::mem::take(&mut self.answers);
-        self.records.clear();
         // Every claim goes through here, so what is known of owners stays true; it spares every append a look.
         if self.owners.len() > MAX_OWNERS {
             self.owners.clear();
@@ -202,6 +211,12 @@ impl Writer {
                 }
             }
         }
+        for (key, record) in self.records.drain() {
+            match record {
+                Some(record) if committed => self.recent.written(key, record),
+                _ => self.recent.forget(&key),
+            }
+        }
         for answer in answers {
             answer(committed);
         }
@@ -214,11 +229,13 @@ impl Writer {
 
     fn record(&self, key: RecordKey) -> Result<Option<Known>, StoreError> {
         if let Some(changed) = self.records.get(&key) {
-            return Ok(*changed);
+            return Ok(changed.as_ref().map(Known::of));
+        }
+        if let Some(record) = self.recent.get(&key) {
+            return Ok(Some(Known::of(&record)));
         }
         let value = self.keyspaces.records.get(layout::record_key(key)).map_err(failed)?;
-        let record = value.and_then(|value| layout::read_record(&value));
-        Ok(record.map(|Record { version, deadline, value }| Known { version, deadline, bytes: value.len() }))
+        Ok(value.and_then(|value| layout::read_record(&value)).as_ref().map(Known::of))
     }
 
     fn put(
@@ -245,7 +262,7 @@ impl Writer {
         self.move_deadline(key, current.and_then(|known| known.deadline), deadline);
         let written = layout::record_value(version, deadline, value);
         self.batch.insert(&self.keyspaces.records, layout::record_key(key), written);
-        self.records.insert(key, Some(Known { version, deadline, bytes: value.len() }));
+        self.records.insert(key, Some(Record { version, deadline, value: value.clone() }));
         Ok(version)
     }
 
