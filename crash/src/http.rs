@@ -10,8 +10,7 @@ use anyhow::{Context, Result};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
-
-use crate::sse::{Item, Parser};
+use tenure_testkit::sse::{Item, Odd, Parser};
 
 /// Connecting over loopback takes no time; what takes longer is a server that does not accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -136,7 +135,7 @@ impl Events {
     pub(crate) async fn next(&mut self) -> Result<Option<Item>, Broken> {
         loop {
             if let Some(item) = self.parser.next() {
-                return Ok(Some(item));
+                return item.map(Some).map_err(|Odd(line)| Broken(format!("no line of an event: {line}")));
             }
             match self.response.chunk().await.map_err(broken)? {
                 Some(piece) => self.parser.feed(&piece),

@@ -4,7 +4,7 @@
 //!
 //! Code map, in reading order: `cli` (flags), `check` (what must hold; pure), `world` (what all share),
 //! `killer` (the schedule) with `server` (the process) and `tear` (its journal), `actions` (the clients)
-//! over `session`, `http` and `sse`, then `report` and `progress`.
+//! over `session` and `http`, then `report` and `progress`.
 
 mod actions;
 mod check;
@@ -15,7 +15,6 @@ mod progress;
 mod report;
 mod server;
 mod session;
-mod sse;
 mod tear;
 mod world;
 

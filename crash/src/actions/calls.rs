@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::{Value, json};
+use tenure_testkit::sse::{Event, Item};
 use tokio::time::Instant;
 
 use super::contact::{broke, gone, introduce_again, is_uninitialized, pause, unexpected};
@@ -14,7 +15,6 @@ use super::replays;
 use crate::check::{Ending, Fault, Heard, Kind, Script, StreamCheck};
 use crate::http::{Events, Reply, reason};
 use crate::session::Session;
-use crate::sse::{Event, Item};
 use crate::world::{Moment, World, count};
 
 /// How a request ended for its client.

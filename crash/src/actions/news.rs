@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::json;
+use tenure_testkit::sse::Item;
 use tokio::time::Instant;
 
 use super::calls::{Outcome, call, call_tool, is_refusal};
@@ -15,7 +16,6 @@ use super::contact::{broke, gone, pause, unexpected};
 use crate::check::{Ending, Fault, Heard, Kind, Script, StreamCheck};
 use crate::http::{Events, Reply};
 use crate::session::{Session, tool};
-use crate::sse::Item;
 use crate::world::{Moment, World, count};
 
 const NOTEBOOK: &str = "demo://notebook";

@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 
 use fastrand::Rng;
+use tenure_testkit::sse::{Event, Item};
 
 use super::calls::is_refusal;
 use super::contact::{broke, gone, pause, unexpected};
 use crate::check::{Circumstances, EventId, Fault, Kind, StreamCheck};
 use crate::http::Reply;
 use crate::session::{Finished, Session};
-use crate::sse::{Event, Item};
 use crate::world::{Moment, World, count};
 
 /// Replays a complete stream, from its beginning or from its very end.

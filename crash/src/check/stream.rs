@@ -5,9 +5,9 @@
 use std::ops::ControlFlow;
 
 use serde_json::Value;
+use tenure_testkit::sse::Event;
 
 use super::{Circumstances, Ending, EventId, Fault, Heard, Kind, Script};
-use crate::sse::Event;
 
 /// How many of the last events are told with a fault.
 const TRAIL: usize = 6;

@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
+use tenure_testkit::sse::Event;
 
 use super::{Circumstances, Ending, EventId, Fault, Heard, Kind, Script, SessionCheck, StreamCheck};
-use crate::sse::Event;
 
 const CALM: Circumstances = Circumstances { crashed: false, torn: false };
 const CRASHED: Circumstances = Circumstances { crashed: true, torn: false };
@@ -22,7 +22,7 @@ fn run(script: Script, now: Circumstances, history: &[(&str, &str)]) -> Result<S
 
 fn event(id: &str, short: &str) -> Event {
     let id = (!id.is_empty()).then(|| format!("{id}-abcd"));
-    Event { id, retry: None, data: Some(body(short)) }
+    Event { id, data: Some(body(short)), ..Event::default() }
 }
 
 fn body(short: &str) -> String {
@@ -130,7 +130,7 @@ fn the_wrong_stream_is_noticed() {
     assert_eq!(run(news(), TORN, &[("0-5", "news demo://other")]).unwrap_err(), Kind::WrongStream);
     let mut check = StreamCheck::of_request(json!(7), Script::count("t", 2));
     check.hear(&event("1-4", "n t 1"), TORN).unwrap();
-    let foreign = Event { id: Some("1-5-ffff".to_owned()), retry: None, data: Some(body("n t 2")) };
+    let foreign = Event { id: Some("1-5-ffff".to_owned()), ..event("1-5", "n t 2") };
     assert_eq!(check.hear(&foreign, TORN).unwrap_err().kind, Kind::WrongStream, "by its session");
 }
 

@@ -6,4 +6,5 @@ pub mod crash;
 pub mod fake_backend;
 pub mod faulty;
 pub mod runtime;
+pub mod sse;
 pub mod store_contract;

@@ -1,26 +1,10 @@
 //! Reads Server-Sent Events off a response, comments included.
 
 use serde_json::Value;
+use tenure_testkit::sse::Parser;
+pub(crate) use tenure_testkit::sse::{Event, Item};
 
 use super::client::{Body, Connection, Head};
-
-/// One thing on a stream.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Item {
-    /// A line that starts with a colon, without the colon.
-    Comment(String),
-    /// Lines up to an empty one.
-    Event(Event),
-}
-
-/// An event, each field as it was sent.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Event {
-    pub(crate) id: Option<String>,
-    pub(crate) event: Option<String>,
-    pub(crate) retry: Option<u64>,
-    pub(crate) data: Option<String>,
-}
 
 /// A stream that is being read.
 pub(crate) struct Events {
@@ -29,15 +13,14 @@ pub(crate) struct Events {
     body: Body,
     /// Everything so far, decoded.
     raw: Vec<u8>,
-    /// Where the next line begins.
-    at: usize,
+    parser: Parser,
     /// The id of the last event that had one, as a client would send it to resume.
     last_id: Option<String>,
 }
 
 impl Events {
     pub(crate) fn new(connection: Connection, head: Head, body: Body) -> Self {
-        Self { connection, head, body, raw: Vec::new(), at: 0, last_id: None }
+        Self { connection, head, body, raw: Vec::new(), parser: Parser::default(), last_id: None }
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -61,18 +44,17 @@ impl Events {
 
     /// The next comment or event; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Item> {
-        let mut event = Event::default();
         loop {
-            let line = self.line().await?;
-            if let Some(comment) = line.strip_prefix(':') {
-                return Some(Item::Comment(comment.trim().to_owned()));
+            if let Some(item) = self.parser.next() {
+                let item = item.expect("a comment or a field");
+                if let Item::Event(Event { id: Some(id), .. }) = &item {
+                    self.last_id = Some(id.clone());
+                }
+                return Some(item);
             }
-            if !line.is_empty() {
-                event.field(&line);
-            } else if event != Event::default() {
-                self.last_id = event.id.clone().or(self.last_id.take());
-                return Some(Item::Event(event));
-            }
+            let piece = self.body.next(&mut self.connection).await?;
+            self.parser.feed(&piece);
+            self.raw.extend(piece);
         }
     }
 
@@ -124,34 +106,6 @@ impl Events {
             });
         }
         all
-    }
-
-    async fn line(&mut self) -> Option<String> {
-        loop {
-            if let Some(length) = self.raw[self.at..].iter().position(|byte| *byte == b'\n') {
-                let line = String::from_utf8(self.raw[self.at..self.at + length].to_vec()).expect("UTF-8");
-                self.at += length + 1;
-                return Some(line);
-            }
-            self.raw.extend(self.body.next(&mut self.connection).await?);
-        }
-    }
-}
-
-impl Event {
-    fn field(&mut self, line: &str) {
-        let (name, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match name {
-            "id" => self.id = Some(value.to_owned()),
-            "event" => self.event = Some(value.to_owned()),
-            "retry" => self.retry = Some(value.parse().expect("retry is a number")),
-            "data" => match &mut self.data {
-                Some(data) => *data = format!("{data}\n{value}"),
-                none => *none = Some(value.to_owned()),
-            },
-            other => panic!("an unknown field: {other}"),
-        }
     }
 }
 
