@@ -7,7 +7,9 @@
  * Kill the program at any moment, then look at /shadow, or go on with it as the next /store. Both folders must be
  * on filesystems that know when a file was born (ext4, xfs, btrfs, tmpfs). What is in the root at the start is
  * taken to be durable and copied, unless the shadow is there already. Beside the shadow lies `<shadow>.files`,
- * which holds the durable content of every file ever synced; the shadow's names are links into it.
+ * which holds the durable content of every file ever synced; the shadow's names are links into it. A shadow that
+ * is there is complete: it is put together as `<shadow>.new`. One that is not was not finished before the kill,
+ * and the program has not written anything yet.
  *
  * What counts as durable, as strictly as POSIX lets a filesystem be:
  *   - the content and length of a file, when that file is synced (fsync, fdatasync, msync does not count);
@@ -15,7 +17,9 @@
  *     file has no name in the shadow, a removed one keeps its name, a renamed one has its old one.
  * A file whose name is durable but whose content is not is empty.
  *
- * Syncs do not reach the real disk, they only copy to the shadow, so a program is not slower for them.
+ * Syncs do not reach the real disk, they only copy to the shadow, so a program is not slower for them. With
+ * TENURE_POWER_SYNC_US each of them takes so many microseconds, before anything is durable: a program that does
+ * not wait for a sync is then more likely to be caught.
  *
  * Not followed: renaming a folder, writes through mmap, O_SYNC, copy_file_range, sendfile, io_uring, syncfs, and
  * writes by raw system calls (names may be changed by raw system calls, since folders are compared by listing).
@@ -38,6 +42,7 @@
 
 static char root[PATH_MAX], shadow[PATH_MAX], files[PATH_MAX];
 static int active;
+static useconds_t sync_us;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static ssize_t (*real_write)(int, const void *, size_t);
@@ -301,14 +306,24 @@ __attribute__((constructor)) static void start(void) {
     const char *from = getenv("TENURE_POWER_ROOT"), *to = getenv("TENURE_POWER_SHADOW");
     if (!from || !to) return;
     if (!realpath(from, root)) die("finding", from);
-    snprintf(shadow, sizeof shadow, "%s", to);
     if (snprintf(files, sizeof files, "%s.files", to) >= (int)sizeof files) die("path too long", to);
-    if (mkdir(shadow, 0700) == 0) {
-        if (mkdir(files, 0700) < 0) die("making", files);
+    struct stat there;
+    if (lstat(to, &there) < 0) {
+        snprintf(shadow, sizeof shadow, "%s.new", to);
+        remove_all(shadow);
+        remove_all(files);
+        if (mkdir(shadow, 0700) < 0 || mkdir(files, 0700) < 0) die("making", shadow);
         adopt("");
-    } else if (errno != EEXIST) {
-        die("making", shadow);
+        if (rename(shadow, to) < 0) die("naming", to);
     }
+    snprintf(shadow, sizeof shadow, "%s", to);
+    const char *time = getenv("TENURE_POWER_SYNC_US");
+    sync_us = time ? strtoul(time, NULL, 10) : 0;
+    /* Not for the program, which may take them for settings of its own, nor for its children: what they write
+       is not known here, so the shadow must be kept by one process. */
+    unsetenv("TENURE_POWER_ROOT");
+    unsetenv("TENURE_POWER_SHADOW");
+    unsetenv("TENURE_POWER_SYNC_US");
     active = 1;
 }
 
@@ -348,10 +363,13 @@ static void note_moved(int fd, ssize_t wrote) {
 static int make_durable(int fd) {
     struct statx stat;
     char path[PATH_MAX];
-    if (!active || identify(fd, "", AT_EMPTY_PATH, &stat) < 0) return 0;
+    if (!active) return 0;
     const char *below = inside(fd, path);
     if (!below) return 0;
+    if (sync_us) usleep(sync_us);
     pthread_mutex_lock(&lock);
+    /* Only now: with a length from before, a sync that came in between would be cut off again. */
+    if (identify(fd, "", AT_EMPTY_PATH, &stat) < 0) die("reading", path);
     if (S_ISDIR(stat.stx_mode)) {
         sync_names(below);
     } else if (S_ISREG(stat.stx_mode)) {
