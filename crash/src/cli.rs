@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
 const EXAMPLES: &str = "\
@@ -10,6 +11,8 @@ Examples:
   tenure-crash                              ten minutes of kills
   tenure-crash --kills 6                    six kills, about half a minute
   tenure-crash --seed 42 --tear             the schedule of seed 42, and torn journals
+  tenure-crash --power                      each kill is a loss of power, and nothing may be lost
+  tenure-crash --power --expect-loss        the same without syncs: fails if no loss is noticed
   tenure-crash --kills 0 --memory           no kills: checks the clients and the checker themselves
 
 The summary goes to stdout, progress and violations to stderr. Exit code 1 means that a promise was
@@ -36,10 +39,16 @@ pub(crate) struct Cli {
     pub(crate) clients: usize,
     /// What the server waits for before it shows an event [default: the server's own]
     #[arg(long, value_enum)]
-    pub(crate) durability: Option<Durability>,
+    durability: Option<Durability>,
     /// After each kill, cut off the end of the store's journal as a loss of power would
     #[arg(long, conflicts_with = "memory")]
     pub(crate) tear: bool,
+    /// At each kill, drop whatever the server has not synced; it runs with durability `disk`
+    #[arg(long, conflicts_with_all = ["memory", "tear"])]
+    pub(crate) power: bool,
+    /// With `--power`: run the server with durability `os`, stop at the first loss, and fail if there is none
+    #[arg(long, requires = "power", conflicts_with = "durability")]
+    pub(crate) expect_loss: bool,
     /// The server to run [default: `tenure` beside this program]
     #[arg(long, value_name = "PATH")]
     pub(crate) binary: Option<PathBuf>,
@@ -63,6 +72,19 @@ pub(crate) enum Durability {
 }
 
 impl Cli {
+    /// What the server waits for; its own default if nothing is said.
+    pub(crate) fn durability(&self) -> Result<Option<Durability>> {
+        match (self.power, self.durability) {
+            (true, _) if self.expect_loss => Ok(Some(Durability::Os)),
+            (true, Some(Durability::Os)) => bail!(
+                "what is only with the operating system does not outlast a loss of power\n\n\
+                 hint: leave `--durability os` out, or say `--expect-loss` instead"
+            ),
+            (true, _) => Ok(Some(Durability::Disk)),
+            (false, durability) => Ok(durability),
+        }
+    }
+
     /// How long to go on killing, if time is what limits the run.
     pub(crate) fn time(&self) -> Option<Duration> {
         let seconds = self.seconds.or(self.minutes.map(|minutes| minutes * 60.0));

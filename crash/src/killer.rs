@@ -57,7 +57,7 @@ impl<'a> Killer<'a> {
                         || until.is_some_and(|until| Instant::now() >= until)
                 }
             };
-            if over {
+            if over || (self.world.expects_loss && self.world.noticed_loss()) {
                 return Ok(server);
             }
             if self.world.violations().len() > MAX_VIOLATIONS {
@@ -123,6 +123,10 @@ impl<'a> Killer<'a> {
             self.world.torn();
             tear(folder, &mut self.rng).context("tear the journal")?;
         }
+        if let Some(power) = &self.launch.power {
+            power.cut().context("take away what was not synced")?;
+            count(&self.world.tally.powerless);
+        }
         Ok(())
     }
 
@@ -132,6 +136,9 @@ impl<'a> Killer<'a> {
         loop {
             let mut server = self.launch.start()?;
             match server.ready().await? {
+                Ok(()) if self.launch.power.as_ref().is_some_and(|power| !power.is_wired()) => {
+                    bail!("the server runs without the library that says what it has synced");
+                }
                 Ok(()) => {
                     self.world.ready();
                     return Ok(server);

@@ -3,14 +3,15 @@
 //! no deleted session resurrected.
 //!
 //! Code map, in reading order: `cli` (flags), `check` (what must hold; pure), `world` (what all share),
-//! `killer` (the schedule) with `server` (the process) and `tear` (its journal), `actions` (the clients)
-//! over `session` and `http`, then `report` and `progress`.
+//! `killer` (the schedule) with `server` (the process), `tear` (its journal) and `power` (what it synced),
+//! `actions` (the clients) over `session` and `http`, then `report` and `progress`.
 
 mod actions;
 mod check;
 mod cli;
 mod http;
 mod killer;
+mod power;
 mod progress;
 mod report;
 mod server;
@@ -34,6 +35,7 @@ use crate::check::{Fault, Kind};
 use crate::cli::Cli;
 use crate::http::Http;
 use crate::killer::{Killer, Limit};
+use crate::power::Power;
 use crate::progress::Progress;
 use crate::server::{Launch, Store};
 use crate::world::{DEADLINE, World};
@@ -49,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the harness. `false` if a promise was broken.
+/// Runs the harness. `false` if a promise was broken, or if none was that had to be.
 fn run(cli: &Cli) -> Result<bool> {
     if cli.memory && cli.kills != Some(0) {
         bail!("the memory store outlives no kill\n\nhint: add `--kills 0`, or leave `--memory` out");
@@ -57,16 +59,18 @@ fn run(cli: &Cli) -> Result<bool> {
     let seed = cli.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let mut rng = Rng::with_seed(seed);
     let folder = tempfile::Builder::new().prefix("tenure-crash-").tempdir().context("make a work folder")?;
+    let store = folder.path().join("store");
     let launch = Launch {
         binary: server::binary(cli.binary.as_deref())?,
         // Not from the seed: two runs with the same seed may go on at the same time.
         address: server::free_port(&mut Rng::new())?,
-        store: if cli.memory { Store::Memory } else { Store::Disk(folder.path().join("store")) },
-        durability: cli.durability,
+        store: if cli.memory { Store::Memory } else { Store::Disk(store.clone()) },
+        durability: cli.durability()?,
+        power: cli.power.then(|| Power::prepare(folder.path(), &store)).transpose()?,
         log: folder.path().join("server.log"),
         log_level: cli.log_level.clone(),
     };
-    let world = Arc::new(World::new(Http::new(launch.address)?, seed, Progress::new()));
+    let world = Arc::new(World::new(Http::new(launch.address)?, seed, Progress::new(), cli.expect_loss));
     world.progress.note(&format!("seed {seed}, {} clients, server at {}", cli.clients, launch.address));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -88,7 +92,8 @@ fn run(cli: &Cli) -> Result<bool> {
     for panic in &log.panics {
         world.violation("server", Fault::new(Kind::ServerFailed, panic.clone()));
     }
-    let good = outcome.is_ok() && world.violations().is_empty();
+    let kept = if cli.expect_loss { world.noticed_loss() } else { world.violations().is_empty() };
+    let good = outcome.is_ok() && kept;
     let text = format!("{}{}", report::summary(&world), log.text());
     std::io::stdout().lock().write_all(text.as_bytes()).context("print the summary")?;
     if !good {
@@ -98,6 +103,14 @@ fn run(cli: &Cli) -> Result<bool> {
             report::violations(&world)
         );
         std::io::stderr().lock().write_all(text.as_bytes()).context("print the violations")?;
+    }
+    if cli.expect_loss && outcome.is_ok() {
+        let verdict = if kept {
+            "the loss was noticed, as expected"
+        } else {
+            "no loss was noticed, but one was expected"
+        };
+        world.progress.note(verdict);
     }
     if cli.keep || !good {
         world.progress.note(&format!("kept {}", folder.keep().display()));
@@ -115,6 +128,11 @@ async fn crash(cli: &Cli, world: &Arc<World>, launch: &Launch, rng: &mut Rng) ->
     }
     let limit = Limit { kills: cli.kills, until: cli.time().map(|time| Instant::now() + time) };
     server = killer.run(server, &limit).await?;
+    if cli.expect_loss {
+        // What is lost is not waited for, and everything after a loss may be wrong.
+        world.killing();
+        return server.kill().await;
+    }
 
     world.progress.note("no more kills; waiting for what is open");
     world.stop.cancel();

@@ -39,6 +39,7 @@ pub(crate) fn summary(world: &World) -> String {
         ("kills", world.kills().to_string()),
         ("restarts", number(&tally.restarts)),
         ("journals torn", number(&tally.torn)),
+        ("losses of power", number(&tally.powerless)),
         ("stores repaired", number(&tally.repaired)),
         ("sessions", number(&tally.sessions)),
         ("  deleted", number(&tally.deleted)),

@@ -15,6 +15,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
 
 use crate::cli::Durability;
+use crate::power::Power;
 
 /// How long a start may take, recovery included.
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -29,6 +30,8 @@ pub(crate) struct Launch {
     pub(crate) address: SocketAddr,
     pub(crate) store: Store,
     pub(crate) durability: Option<Durability>,
+    /// If every kill is a loss of power.
+    pub(crate) power: Option<Power>,
     pub(crate) log: PathBuf,
     pub(crate) log_level: String,
 }
@@ -94,6 +97,9 @@ impl Launch {
                 Durability::Disk => "disk",
             };
             command.args(["--set", &format!("durability={word}")]);
+        }
+        if let Some(power) = &self.power {
+            power.wire(&mut command);
         }
         let mut child = command
             .stdin(Stdio::null())

@@ -37,6 +37,8 @@ pub(crate) struct World {
     pub(crate) seed: u64,
     pub(crate) tally: Tally,
     pub(crate) progress: Progress,
+    /// Whether a loss is what the run is for; then the first one is told, and the others that come with it are not.
+    pub(crate) expects_loss: bool,
     /// Clients begin nothing new.
     pub(crate) stop: CancellationToken,
     /// Listeners leave too.
@@ -89,6 +91,7 @@ impl Moment {
 pub(crate) struct Tally {
     pub(crate) restarts: AtomicU64,
     pub(crate) torn: AtomicU64,
+    pub(crate) powerless: AtomicU64,
     pub(crate) repaired: AtomicU64,
     pub(crate) sessions: AtomicU64,
     pub(crate) deleted: AtomicU64,
@@ -134,13 +137,14 @@ impl fmt::Display for Violation {
 }
 
 impl World {
-    pub(crate) fn new(http: Http, seed: u64, progress: Progress) -> World {
+    pub(crate) fn new(http: Http, seed: u64, progress: Progress, expects_loss: bool) -> World {
         let now = Instant::now();
         World {
             http,
             seed,
             tally: Tally::default(),
             progress,
+            expects_loss,
             stop: CancellationToken::new(),
             end: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -257,10 +261,15 @@ impl World {
         let (after, kills) = (self.started.elapsed(), self.kills());
         let violation = Violation { kind, detail, who: who.to_owned(), after, kills };
         let mut violations = self.violations.lock();
-        if violations.len() < MAX_PRINTED {
+        if violations.len() < if self.expects_loss { 1 } else { MAX_PRINTED } {
             self.progress.warn(&format!("violation (seed {}): {violation}", self.seed));
         }
         violations.push(violation);
+    }
+
+    /// Whether something that was acknowledged was found to be gone.
+    pub(crate) fn noticed_loss(&self) -> bool {
+        self.violations.lock().iter().any(|violation| violation.kind.is_loss())
     }
 
     pub(crate) fn violations(&self) -> Vec<Violation> {

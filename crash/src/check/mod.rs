@@ -64,6 +64,20 @@ pub(crate) enum Kind {
     ServerFailed,
 }
 
+impl Kind {
+    /// Whether something is gone that was acknowledged. A client that is sent back shows it too: the server does
+    /// not know any more what that client has received.
+    pub(crate) fn is_loss(self) -> bool {
+        match self {
+            Kind::Lost | Kind::WrongOrder | Kind::Gap | Kind::IdRefused => true,
+            Kind::SessionLost | Kind::StateLost | Kind::Resurrected => true,
+            Kind::Repeated | Kind::WrongStream | Kind::IdReused | Kind::DoubleAnswer => false,
+            Kind::AfterAnswer | Kind::WrongAnswer | Kind::Unlogged | Kind::Hangs => false,
+            Kind::Unexpected | Kind::ServerFailed => false,
+        }
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
