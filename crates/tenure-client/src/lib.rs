@@ -1,3 +1,12 @@
 //! What agents use: a client layer that keeps its state across reconnects.
-//!
-//! Nothing is here yet. The crate holds the name and the arrow: it will depend on no server crate.
+
+mod clock;
+mod cookie;
+pub mod dialect;
+mod error;
+mod jar;
+
+pub use cookie::{Cookie, SessionId};
+pub use dialect::Dialect;
+pub use error::{Error, Kind};
+pub use jar::{Book, Jar, KeptCookie, Record, Server};

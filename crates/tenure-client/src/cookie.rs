@@ -1,0 +1,195 @@
+//! A cookie: what a server gave us to name a data session, and its id.
+//!
+//! Both are secrets, since whoever holds them may be taken for us. Neither can be printed: `Debug` shows the
+//! first digits of a hash, enough to tell two apart.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
+
+use crate::{clock, dialect::Dialect};
+
+pub(crate) type Object = Map<String, Value>;
+
+/// The id of a data session, as the server wrote it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct SessionId(String);
+
+impl SessionId {
+    /// Takes an id as it was written by a server, for example one that a user typed.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self(id.into())
+    }
+
+    /// The id itself. Whoever prints this prints a secret.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionId(#{})", &hex(&Sha256::digest(self.0.as_bytes()))[..8])
+    }
+}
+
+/// What is sent with requests to say which data session they belong to.
+///
+/// Opaque but for its id and its expiry: a server may put into it what it likes.
+#[derive(Clone, PartialEq)]
+pub struct Cookie {
+    dialect: Dialect,
+    id: SessionId,
+    fields: Object,
+}
+
+impl Cookie {
+    /// Reads a cookie; `None` if it has no id where its dialect wants one.
+    pub fn from_fields(dialect: Dialect, fields: Object) -> Option<Self> {
+        let id = fields.get(dialect.id_field())?.as_str().filter(|id| !id.is_empty())?;
+        Some(Self { dialect, id: SessionId::new(id), fields })
+    }
+
+    /// A cookie of nothing but an id, for a session that is only known by it.
+    pub fn of_id(dialect: Dialect, id: &SessionId) -> Self {
+        let mut fields = Object::new();
+        fields.insert(dialect.id_field().to_owned(), Value::from(id.reveal()));
+        Self { dialect, id: id.clone(), fields }
+    }
+
+    /// The dialect whose fields it has.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// The session it names.
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// When the server says that the session ends, in the server's words.
+    pub fn expiry(&self) -> Option<&str> {
+        self.fields.get(self.dialect.expiry_field())?.as_str()
+    }
+
+    /// Everything in it. Whoever prints this prints a secret.
+    pub fn reveal(&self) -> &Object {
+        &self.fields
+    }
+
+    /// Whether its time is over. A cookie without an expiry, or with one that cannot be read, is tried.
+    pub fn is_expired(&self, now: OffsetDateTime) -> bool {
+        self.expiry().and_then(clock::parse).is_some_and(|expiry| expiry <= now)
+    }
+
+    /// Whether the two differ in nothing but their expiry.
+    pub(crate) fn is_refresh_of(&self, other: &Self) -> bool {
+        let without_expiry = |cookie: &Self| {
+            let mut fields = cookie.fields.clone();
+            fields.remove(cookie.dialect.expiry_field());
+            fields
+        };
+        self.dialect == other.dialect && without_expiry(self) == without_expiry(other)
+    }
+}
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cookie").field("dialect", &self.dialect).field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// The hash that the jar keeps beside a cookie: SHA-256 of its JSON with sorted keys and no spaces.
+pub(crate) fn hash(fields: &Object) -> String {
+    hex(&Sha256::digest(sorted(&Value::Object(fields.clone())).to_string().as_bytes()))
+}
+
+/// The same value with the keys of all its objects in order, whatever order serde_json was built to keep.
+pub(crate) fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let mut keys: Vec<_> = fields.iter().collect();
+            keys.sort_by_key(|(key, _)| *key);
+            Value::Object(keys.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+        plain => plain.clone(),
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Cookie, Object, hash};
+    use crate::{clock, dialect::Dialect};
+
+    fn object(value: Value) -> Object {
+        let Value::Object(fields) = value else { panic!("an object") };
+        fields
+    }
+
+    #[test]
+    fn debug_shows_neither_id_nor_content() {
+        let cookie = Cookie::from_fields(
+            Dialect::Sep,
+            object(json!({"sessionId": "sess-geheim", "state": "auch-geheim", "expiresAt": "bald"})),
+        )
+        .unwrap();
+        let text = format!("{cookie:?} {:?}", cookie.id());
+        assert!(!text.contains("geheim") && text.contains("SessionId(#"), "{text}");
+    }
+
+    #[test]
+    fn a_cookie_needs_the_id_of_its_own_dialect() {
+        let strawman = object(json!({"id": "a"}));
+        let sep = object(json!({"sessionId": "a"}));
+        assert!(Cookie::from_fields(Dialect::Strawman, strawman.clone()).is_some());
+        assert!(Cookie::from_fields(Dialect::Sep, strawman).is_none());
+        assert!(Cookie::from_fields(Dialect::Sep, sep.clone()).is_some());
+        assert!(Cookie::from_fields(Dialect::Strawman, sep).is_none());
+        assert!(Cookie::from_fields(Dialect::Strawman, object(json!({"id": ""}))).is_none());
+        assert!(Cookie::from_fields(Dialect::Strawman, object(json!({"id": 7}))).is_none());
+    }
+
+    #[test]
+    fn the_hash_is_the_one_that_other_programs_compute() {
+        // sha256sum of {"expiresAt":"2026-11-15T18:21:30Z","sessionId":"sess-ü","state":{"a":1,"b":[true,null]}}
+        let cookie = json!({"state": {"b": [true, null], "a": 1}, "sessionId": "sess-ü",
+            "expiresAt": "2026-11-15T18:21:30Z"});
+        assert_eq!(hash(&object(cookie)), "cba85e870e0d43fd119036a38582e7b914d788ac4f7615c10bd078d11acca1df");
+    }
+
+    #[test]
+    fn only_a_readable_expiry_in_the_past_is_over() {
+        let now = clock::parse("2026-02-23T14:30:00Z").unwrap();
+        for (expiry, over) in [
+            (json!("2026-02-23T14:29:59Z"), true),
+            (json!("2026-02-23T14:30:00Z"), true),
+            (json!("2026-02-23T14:30:01Z"), false),
+            (json!("2026-02-23T15:30:00+02:00"), true),
+            (json!("soon"), false),
+            (json!(5), false),
+            (Value::Null, false),
+        ] {
+            let cookie =
+                Cookie::from_fields(Dialect::Strawman, object(json!({"id": "a", "expiry": expiry}))).unwrap();
+            assert_eq!(cookie.is_expired(now), over, "{expiry}");
+        }
+    }
+
+    #[test]
+    fn a_refresh_changes_nothing_but_the_expiry() {
+        let cookie = |fields| Cookie::from_fields(Dialect::Strawman, object(fields)).unwrap();
+        let held = cookie(json!({"id": "a", "expiry": "1", "data": {"x": 1}}));
+        assert!(cookie(json!({"id": "a", "expiry": "2", "data": {"x": 1}})).is_refresh_of(&held));
+        assert!(!cookie(json!({"id": "a", "expiry": "1", "data": {"x": 2}})).is_refresh_of(&held));
+        assert!(!cookie(json!({"id": "b", "expiry": "1", "data": {"x": 1}})).is_refresh_of(&held));
+    }
+}

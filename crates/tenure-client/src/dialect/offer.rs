@@ -1,0 +1,134 @@
+//! What a server offers, read from the capabilities of its `initialize` result.
+
+use serde_json::Value;
+
+use super::Dialect;
+
+/// The `session/*` methods that a server of the strawman named, or that it named none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Features {
+    /// No list was given: every method may be tried.
+    Unnamed,
+    /// Only these.
+    Named(Vec<String>),
+}
+
+/// All that a server offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    strawman: Option<Features>,
+    sep: bool,
+}
+
+/// The one dialect to speak with a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The dialect.
+    pub dialect: Dialect,
+    features: Features,
+}
+
+impl Offers {
+    /// Reads the `capabilities` object of an `initialize` result.
+    pub fn read(capabilities: &Value) -> Self {
+        Self {
+            strawman: capabilities.pointer("/experimental/session").and_then(strawman),
+            sep: capabilities.get("sessions").is_some_and(Value::is_object),
+        }
+    }
+
+    /// Chooses among what is offered. `None` if that is nothing: such servers are used without sessions.
+    pub fn choose(&self, preferred: Dialect) -> Option<Offer> {
+        let strawman = || Some(Offer { dialect: Dialect::Strawman, features: self.strawman.clone()? });
+        let sep = || self.sep.then(|| Offer::of(Dialect::Sep));
+        match preferred {
+            Dialect::Strawman => strawman().or_else(sep),
+            Dialect::Sep => sep().or_else(strawman),
+        }
+    }
+}
+
+impl Offer {
+    /// An offer that was not read from anywhere, of everything that the dialect has.
+    pub fn of(dialect: Dialect) -> Self {
+        Self { dialect, features: Features::Unnamed }
+    }
+
+    /// Whether a method (`create`, `resume`, …) may be tried.
+    pub fn includes(&self, feature: &str) -> bool {
+        match (self.dialect, &self.features) {
+            (Dialect::Sep, _) => ["create", "delete"].contains(&feature),
+            (Dialect::Strawman, Features::Unnamed) => true,
+            (Dialect::Strawman, Features::Named(named)) => named.iter().any(|name| name == feature),
+        }
+    }
+}
+
+fn strawman(capability: &Value) -> Option<Features> {
+    let capability = capability.as_object()?;
+    // The source says 1; what was released asked for 2 or nothing; the wire is the same. An unknown version
+    // may mean anything, so such a server is used without sessions.
+    if !matches!(capability.get("version"), None | Some(Value::Null))
+        && !capability.get("version").and_then(Value::as_i64).is_some_and(|version| [1, 2].contains(&version))
+    {
+        return None;
+    }
+    let names = |list: &Vec<Value>| list.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    Some(
+        capability
+            .get("features")
+            .and_then(Value::as_array)
+            .map_or(Features::Unnamed, |l| Features::Named(names(l))),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Dialect, Offers};
+
+    fn chosen(capabilities: &Value, preferred: Dialect) -> Option<Dialect> {
+        Offers::read(capabilities).choose(preferred).map(|offer| offer.dialect)
+    }
+
+    #[test]
+    fn which_dialect_is_spoken() {
+        use Dialect::{Sep, Strawman};
+        let both = json!({"experimental": {"session": {"features": ["create"]}}, "sessions": {}});
+        for (capabilities, preferred, expected) in [
+            (json!({}), Sep, None),
+            (json!({"tools": {}, "experimental": {"other": {}}}), Sep, None),
+            (
+                json!({"experimental": {"session": {"version": 1, "features": ["create"]}}}),
+                Sep,
+                Some(Strawman),
+            ),
+            (json!({"experimental": {"session": {"version": 2}}}), Sep, Some(Strawman)),
+            (json!({"experimental": {"session": {}}}), Sep, Some(Strawman)),
+            (json!({"experimental": {"session": {"version": 3}}}), Sep, None),
+            (json!({"experimental": {"session": {"version": "1"}}}), Sep, None),
+            (json!({"experimental": {"session": true}}), Sep, None),
+            (json!({"sessions": {}}), Strawman, Some(Sep)),
+            (json!({"sessions": true}), Sep, None),
+            (both.clone(), Sep, Some(Sep)),
+            (both, Strawman, Some(Strawman)),
+            (json!({"experimental": {"session": {"version": 9}}, "sessions": {}}), Strawman, Some(Sep)),
+            (json!("nonsense"), Sep, None),
+        ] {
+            assert_eq!(chosen(&capabilities, preferred), expected, "{capabilities}");
+        }
+    }
+
+    #[test]
+    fn only_named_methods_are_tried_if_any_are_named() {
+        let offer = |capabilities| Offers::read(&capabilities).choose(Dialect::Sep).unwrap();
+        let some = offer(json!({"experimental": {"session": {"features": ["create", "list", 3]}}}));
+        assert!(some.includes("create") && some.includes("list") && !some.includes("resume"));
+        let unnamed = offer(json!({"experimental": {"session": {}}}));
+        assert!(unnamed.includes("create") && unnamed.includes("recover"));
+        let sep = offer(json!({"sessions": {}}));
+        assert!(sep.includes("create") && sep.includes("delete"));
+        assert!(!sep.includes("resume") && !sep.includes("list") && !sep.includes("recover"));
+    }
+}

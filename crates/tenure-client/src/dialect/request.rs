@@ -1,0 +1,128 @@
+//! The requests that the layer sends on its own behalf.
+
+use serde_json::{Value, json};
+
+use super::Dialect;
+use crate::cookie::{Cookie, Object, SessionId};
+
+/// A method and its params, to which the layer gives an id.
+#[derive(Clone, PartialEq)]
+pub struct Call {
+    /// The JSON-RPC method.
+    pub method: &'static str,
+    /// Its params, or none at all.
+    pub params: Option<Value>,
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The params hold ids.
+        f.debug_struct("Call").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+/// Asks for a new session. The later draft has no hints, so label and data go nowhere in it, and it forbids a
+/// cookie here.
+pub fn create(dialect: Dialect, label: Option<&str>, data: Option<&Value>) -> Call {
+    match dialect {
+        Dialect::Strawman => {
+            let mut hints = Object::new();
+            hints.extend(label.map(|label| ("label".to_owned(), Value::from(label))));
+            hints.extend(data.map(|data| ("data".to_owned(), data.clone())));
+            let params = if hints.is_empty() { json!({}) } else { json!({ "hints": hints }) };
+            Call { method: "session/create", params: Some(params) }
+        }
+        Dialect::Sep => Call { method: "sessions/create", params: None },
+    }
+}
+
+/// Asks for the cookie of a session that is known by its id. `None` where the dialect has no such method and
+/// the id is simply used.
+pub fn resume(dialect: Dialect, id: &SessionId) -> Option<Call> {
+    strawman_only(dialect, "session/resume", || json!({ "id": id.reveal() }))
+}
+
+/// Asks the server to end a session.
+pub fn delete(dialect: Dialect, cookie: &Cookie) -> Call {
+    let meta = json!({ dialect.meta_key(): dialect.to_send(cookie) });
+    match dialect {
+        // The document names the session in `id`, released clients and their servers in `_meta`: with both,
+        // either kind of server understands.
+        Dialect::Strawman => Call {
+            method: "session/delete",
+            params: Some(json!({ "id": cookie.id().reveal(), "_meta": meta })),
+        },
+        Dialect::Sep => Call { method: "sessions/delete", params: Some(json!({ "_meta": meta })) },
+    }
+}
+
+/// Asks for a page of the caller's sessions. `None` where the dialect has no such method.
+pub fn list(dialect: Dialect, cursor: Option<&str>) -> Option<Call> {
+    strawman_only(dialect, "session/list", || cursor.map_or(json!({}), |cursor| json!({ "cursor": cursor })))
+}
+
+/// Asks for a session back whose time is over. `None` where the dialect has no such method.
+pub fn recover(dialect: Dialect, id: &SessionId) -> Option<Call> {
+    strawman_only(dialect, "session/recover", || json!({ "id": id.reveal() }))
+}
+
+fn strawman_only(dialect: Dialect, method: &'static str, params: impl FnOnce() -> Value) -> Option<Call> {
+    match dialect {
+        Dialect::Strawman => Some(Call { method, params: Some(params()) }),
+        Dialect::Sep => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Call, Dialect, create, delete, list, recover, resume};
+    use crate::cookie::{Cookie, SessionId};
+
+    fn cookie(dialect: Dialect, fields: Value) -> Cookie {
+        let Value::Object(fields) = fields else { panic!("an object") };
+        Cookie::from_fields(dialect, fields).unwrap()
+    }
+
+    #[test]
+    fn requests_have_the_shapes_of_their_dialect() {
+        use Dialect::{Sep, Strawman};
+        let id = SessionId::new("sess-a1b2c3d4e5f6");
+        let held = json!({"id": "sess-1", "expiry": "2026-02-23T14:30:00Z", "data": {"title": "t"}});
+        let title = json!({"title": "Code Review Session"});
+        for (call, method, params) in [
+            (
+                create(Strawman, Some("my-agent-workspace"), Some(&title)),
+                "session/create",
+                Some(json!({"hints": {"label": "my-agent-workspace", "data": title}})),
+            ),
+            (create(Strawman, None, None), "session/create", Some(json!({}))),
+            (create(Strawman, Some("l"), None), "session/create", Some(json!({"hints": {"label": "l"}}))),
+            (create(Sep, Some("ignored"), Some(&title)), "sessions/create", None),
+            (resume(Strawman, &id).unwrap(), "session/resume", Some(json!({"id": "sess-a1b2c3d4e5f6"}))),
+            (
+                delete(Strawman, &cookie(Strawman, held.clone())),
+                "session/delete",
+                Some(json!({"id": "sess-1", "_meta": {"mcp/session": held}})),
+            ),
+            (
+                delete(Sep, &cookie(Sep, json!({"sessionId": "s", "expiresAt": "soon", "state": "x"}))),
+                "sessions/delete",
+                Some(json!({"_meta": {"io.modelcontextprotocol/session": {"sessionId": "s", "state": "x"}}})),
+            ),
+            (list(Strawman, None).unwrap(), "session/list", Some(json!({}))),
+            (list(Strawman, Some("2")).unwrap(), "session/list", Some(json!({"cursor": "2"}))),
+            (recover(Strawman, &id).unwrap(), "session/recover", Some(json!({"id": "sess-a1b2c3d4e5f6"}))),
+        ] {
+            assert!(call == Call { method, params: params.clone() }, "{method}: {:?}", call.params);
+        }
+        assert!(resume(Sep, &id).is_none() && list(Sep, None).is_none() && recover(Sep, &id).is_none());
+    }
+
+    #[test]
+    fn debug_shows_no_params() {
+        let call = resume(Dialect::Strawman, &SessionId::new("geheim")).unwrap();
+        assert!(!format!("{call:?}").contains("geheim"));
+    }
+}

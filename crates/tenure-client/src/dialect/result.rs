@@ -1,0 +1,203 @@
+//! What results say about cookies.
+
+use serde_json::Value;
+
+use super::Dialect;
+use crate::cookie::{Cookie, Object, SessionId};
+
+/// What a result does to the cookie that its request was sent with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Nothing.
+    Keep,
+    /// This is the cookie from now on. Its id may be a new one, in the strawman.
+    Set(Cookie),
+    /// The session is over.
+    Revoked,
+    /// Something was there that the dialect does not allow; it is ignored, and worth a warning.
+    Nonsense(&'static str),
+}
+
+/// One page of a list of sessions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// The sessions on it, as cookies.
+    pub sessions: Vec<Cookie>,
+    /// Where the next page begins.
+    pub next: Option<String>,
+}
+
+/// Reads the `_meta` of a result. `sent` is the cookie that its request was sent with.
+pub fn change(dialect: Dialect, sent: Option<&Cookie>, meta: Option<&Object>) -> Change {
+    let Some(said) = meta.and_then(|meta| meta.get(dialect.meta_key())) else { return Change::Keep };
+    let fields = match said {
+        Value::Null => return Change::Revoked,
+        Value::Object(fields) => fields,
+        _ => return Change::Nonsense("the session in the result's metadata is neither an object nor null"),
+    };
+    match dialect {
+        // The cookie of the strawman is the server's alone: what it says replaces all that was there, as a
+        // cookie of the web does, whether or not one was sent.
+        Dialect::Strawman => Cookie::from_fields(dialect, fields.clone())
+            .map_or(Change::Nonsense("the session in the result's metadata has no id"), Change::Set),
+        Dialect::Sep => match sent {
+            None => Change::Nonsense("the result names a session, its request named none"),
+            Some(sent) => merge(sent, fields),
+        },
+    }
+}
+
+/// Reads the result of a method that returns a session: create, resume, recover.
+pub fn created(dialect: Dialect, result: &Value) -> Option<Cookie> {
+    match dialect {
+        Dialect::Strawman => {
+            // The body is for people to look at, `_meta` is what the server wants back; some servers only
+            // send one of them.
+            let cookie = result.pointer("/_meta/mcp~1session").and_then(Value::as_object);
+            let cookie = cookie.and_then(|fields| Cookie::from_fields(dialect, fields.clone()));
+            cookie.or_else(|| Cookie::from_fields(dialect, session_fields(result)?))
+        }
+        Dialect::Sep => Cookie::from_fields(dialect, result.get("session")?.as_object()?.clone()),
+    }
+}
+
+/// Reads the result of a list. What has no id is left out.
+pub fn page(dialect: Dialect, result: &Value) -> Option<Page> {
+    let sessions = result.get("sessions")?.as_array()?;
+    let sessions = sessions.iter().filter_map(Value::as_object);
+    Some(Page {
+        sessions: sessions.filter_map(|fields| Cookie::from_fields(dialect, fields.clone())).collect(),
+        next: result.get("nextCursor").and_then(Value::as_str).map(str::to_owned),
+    })
+}
+
+fn merge(sent: &Cookie, fields: &Object) -> Change {
+    // The id may be left out, but not changed: the draft forbids rotation.
+    match fields.get(Dialect::Sep.id_field()) {
+        None => {}
+        Some(Value::String(id)) if *sent.id() == SessionId::new(id.clone()) => {}
+        Some(_) => return Change::Nonsense("the result names another session than its request did"),
+    }
+    let mut merged = sent.reveal().clone();
+    merged.extend(fields.clone());
+    Cookie::from_fields(Dialect::Sep, merged).map_or(Change::Keep, Change::Set)
+}
+
+fn session_fields(body: &Value) -> Option<Object> {
+    let known = ["id", "expiry", "data"].into_iter();
+    let fields = known.filter_map(|field| Some((field.to_owned(), body.get(field)?.clone())));
+    Some(fields.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Change, Dialect, Page, change, created, page};
+    use crate::cookie::{Cookie, Object};
+
+    fn object(value: Value) -> Object {
+        let Value::Object(fields) = value else { panic!("an object") };
+        fields
+    }
+
+    fn cookie(dialect: Dialect, fields: Value) -> Cookie {
+        Cookie::from_fields(dialect, object(fields)).unwrap()
+    }
+
+    #[test]
+    fn what_a_strawman_result_does_to_a_cookie() {
+        let held = cookie(Dialect::Strawman, json!({"id": "a", "expiry": "1", "data": {"x": 1}}));
+        let read = |meta: Value| change(Dialect::Strawman, Some(&held), Some(&object(meta)));
+        let set = |fields| Change::Set(cookie(Dialect::Strawman, fields));
+
+        assert_eq!(change(Dialect::Strawman, Some(&held), None), Change::Keep);
+        assert_eq!(read(json!({"progressToken": 1})), Change::Keep);
+        assert_eq!(
+            read(json!({"io.modelcontextprotocol/session": null})),
+            Change::Keep,
+            "the other dialect's"
+        );
+        assert_eq!(read(json!({"mcp/session": null})), Change::Revoked);
+        // Wholesale: the data that is not there any more is gone.
+        assert_eq!(
+            read(json!({"mcp/session": {"id": "a", "expiry": "2"}})),
+            set(json!({"id": "a", "expiry": "2"}))
+        );
+        assert_eq!(read(json!({"mcp/session": {"id": "b"}})), set(json!({"id": "b"})), "rotation");
+        assert!(matches!(read(json!({"mcp/session": {"expiry": "2"}})), Change::Nonsense(_)));
+        assert!(matches!(read(json!({"mcp/session": "a"})), Change::Nonsense(_)));
+        let unasked = change(Dialect::Strawman, None, Some(&object(json!({"mcp/session": {"id": "n"}}))));
+        assert_eq!(unasked, set(json!({"id": "n"})));
+    }
+
+    #[test]
+    fn what_a_result_of_the_later_draft_does_to_a_cookie() {
+        const KEY: &str = "io.modelcontextprotocol/session";
+        let held = cookie(Dialect::Sep, json!({"sessionId": "a", "expiresAt": "1", "state": "s"}));
+        let read = |said: Value| change(Dialect::Sep, Some(&held), Some(&object(json!({ KEY: said }))));
+        let set = |fields| Change::Set(cookie(Dialect::Sep, fields));
+
+        assert_eq!(change(Dialect::Sep, Some(&held), None), Change::Keep);
+        assert_eq!(read(Value::Null), Change::Revoked);
+        assert_eq!(
+            read(json!({"sessionId": "a", "state": "t"})),
+            set(json!({"sessionId": "a", "expiresAt": "1", "state": "t"}))
+        );
+        assert_eq!(
+            read(json!({"expiresAt": "2"})),
+            set(json!({"sessionId": "a", "expiresAt": "2", "state": "s"}))
+        );
+        assert!(matches!(read(json!({"sessionId": "b"})), Change::Nonsense(_)));
+        assert!(matches!(read(json!({"sessionId": null})), Change::Nonsense(_)));
+        let unasked = change(Dialect::Sep, None, Some(&object(json!({ KEY: {"sessionId": "n"} }))));
+        assert!(matches!(unasked, Change::Nonsense(_)));
+        assert_eq!(
+            change(Dialect::Sep, Some(&held), Some(&object(json!({"mcp/session": null})))),
+            Change::Keep
+        );
+    }
+
+    #[test]
+    fn the_cookie_of_a_new_session() {
+        use Dialect::{Sep, Strawman};
+        for (dialect, result, expected) in [
+            (
+                Strawman,
+                json!({"id": "a", "expiry": "e", "data": {"title": "t"}, "_meta": {"mcp/session": {"id": "a", "expiry": "e"}}}),
+                Some(json!({"id": "a", "expiry": "e"})),
+            ),
+            (Strawman, json!({"_meta": {"mcp/session": {"id": "a"}}}), Some(json!({"id": "a"}))),
+            (
+                Strawman,
+                json!({"id": "a", "expiry": "e", "data": {}, "recovered": true}),
+                Some(json!({"id": "a", "expiry": "e", "data": {}})),
+            ),
+            (Strawman, json!({"id": "a", "_meta": {"mcp/session": null}}), Some(json!({"id": "a"}))),
+            (Strawman, json!({"deleted": true}), None),
+            (Strawman, json!({}), None),
+            (
+                Sep,
+                json!({"session": {"sessionId": "s", "expiresAt": "e", "state": "x"}}),
+                Some(json!({"sessionId": "s", "expiresAt": "e", "state": "x"})),
+            ),
+            (Sep, json!({"sessionId": "s"}), None),
+            (Sep, json!({"session": {}}), None),
+        ] {
+            let expected = expected.map(|fields| cookie(dialect, fields));
+            assert_eq!(created(dialect, &result), expected, "{result}");
+        }
+    }
+
+    #[test]
+    fn pages_of_sessions() {
+        let read = |result: Value| page(Dialect::Strawman, &result);
+        let one = vec![cookie(Dialect::Strawman, json!({"id": "a", "data": {}}))];
+        assert_eq!(
+            read(json!({"sessions": [{"id": "a", "data": {}}, {"expiry": "x"}, 3], "nextCursor": "2"})),
+            Some(Page { sessions: one, next: Some("2".to_owned()) })
+        );
+        assert_eq!(read(json!({"sessions": []})), Some(Page { sessions: vec![], next: None }));
+        assert_eq!(read(json!({})), None);
+    }
+}

@@ -1,0 +1,86 @@
+//! The crate's error: what failed, of which kind, and why.
+//!
+//! A kind exists only where a caller acts differently on it. Texts never hold a session id or a cookie.
+
+use std::fmt;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a caller can act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The server offers no sessions, or not this operation.
+    Unsupported,
+    /// The session is unknown, expired or revoked, or the jar does not hold it.
+    NotFound,
+    /// The server answered with an error.
+    Refused,
+    /// No answer came in time.
+    TimedOut,
+    /// The connection is closed, or could not be opened.
+    Closed,
+    /// An answer, an argument or a setting makes no sense.
+    Invalid,
+    /// The jar could not be read or written.
+    Jar,
+}
+
+/// A failed operation. The cause, if there is one, comes through `source()`.
+pub struct Error {
+    kind: Kind,
+    text: String,
+    source: Option<Source>,
+}
+
+impl Error {
+    /// What a caller can act on.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), source: None }
+    }
+
+    pub(crate) fn with_source(kind: Kind, text: impl Into<String>, source: impl Into<Source>) -> Self {
+        Self { kind, text: text.into(), source: Some(source.into()) }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Error");
+        debug.field("kind", &self.kind).field("text", &self.text);
+        if let Some(source) = &self.source {
+            debug.field("source", &source.to_string());
+        }
+        debug.finish()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::{Error, Kind};
+
+    #[test]
+    fn the_cause_is_told_by_source_and_not_twice() {
+        let error = Error::with_source(Kind::Jar, "read the jar", std::io::Error::other("disk on fire"));
+        assert_eq!(error.to_string(), "read the jar");
+        assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("disk on fire"));
+    }
+}

@@ -1,0 +1,168 @@
+//! A jar in a file: for its owner alone, replaced as a whole, changed by one process at a time.
+//!
+//! Writers hold a lock on a file beside it, since the jar itself is a new file after every write. Readers
+//! need none.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::Book;
+use crate::{
+    clock,
+    error::{Error, Kind},
+};
+
+/// How often, and how long at most, to wait for a process that is writing.
+const LOCK_TRIES: u32 = 1000;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+pub(super) struct JarFile {
+    path: PathBuf,
+}
+
+impl JarFile {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn read(&self) -> Result<Book, Error> {
+        match self.load() {
+            // Not put aside here: without the lock it could be a jar that another process has just written.
+            Err(error) if error.kind() == Kind::Invalid => {
+                tracing::warn!(path = %self.path.display(), %error, "the jar cannot be read, going on without");
+                Ok(Book::default())
+            }
+            loaded => loaded,
+        }
+    }
+
+    pub(super) fn update<R>(&self, change: impl FnOnce(&mut Book) -> R) -> Result<R, Error> {
+        let folder = self.folder();
+        create_private_folder(folder).map_err(|error| self.failed("create the folder of the jar", error))?;
+        // Let go when the file is closed, also when this process is killed.
+        let _lock = self.lock()?;
+        let before = match self.load() {
+            Err(error) if error.kind() == Kind::Invalid => {
+                self.set_aside(&error)?;
+                Book::default()
+            }
+            loaded => loaded?,
+        };
+        let mut book = before.clone();
+        let result = change(&mut book);
+        if book != before {
+            self.write(&book).map_err(|error| self.failed("write the jar", error))?;
+        }
+        Ok(result)
+    }
+
+    fn load(&self) -> Result<Book, Error> {
+        let text = match fs::read(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Book::default()),
+            Err(error) => return Err(self.failed("read the jar", error)),
+        };
+        tighten(&self.path);
+        Book::parse(&text)
+    }
+
+    fn lock(&self) -> Result<File, Error> {
+        let path = self.beside(".lock");
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(&path).map_err(|error| self.failed("open the lock of the jar", error))?;
+        for _ in 0..LOCK_TRIES {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+                Err(TryLockError::Error(error)) => return Err(self.failed("lock the jar", error)),
+            }
+        }
+        Err(Error::new(Kind::Jar, "lock the jar: another process has been holding it for seconds"))
+    }
+
+    fn write(&self, book: &Book) -> io::Result<()> {
+        // Made for its owner alone, and in the same folder, so that it can take the jar's place at once.
+        let mut file =
+            tempfile::Builder::new().prefix(".mcp-cookie.").suffix(".tmp").tempfile_in(self.folder())?;
+        file.write_all(book.to_text().as_bytes())?;
+        // Before the name changes: otherwise a loss of power can leave the new name on an empty file.
+        file.as_file().sync_all()?;
+        file.persist(&self.path).map_err(|error| error.error)?;
+        sync_folder(self.folder())
+    }
+
+    fn set_aside(&self, damage: &Error) -> Result<(), Error> {
+        let aside = self.beside(&format!(".damaged-{}", clock::stamp(clock::now()).replace(':', "")));
+        fs::rename(&self.path, &aside).map_err(|error| self.failed("set the damaged jar aside", error))?;
+        tracing::warn!(path = %self.path.display(), aside = %aside.display(), %damage, "set a damaged jar aside");
+        Ok(())
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(suffix);
+        self.path.with_file_name(name)
+    }
+
+    fn folder(&self) -> &Path {
+        self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    fn failed(&self, what: &str, error: io::Error) -> Error {
+        Error::with_source(Kind::Jar, format!("{what} `{}`", self.path.display()), error)
+    }
+}
+
+#[cfg(unix)]
+fn create_private_folder(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(not(unix))]
+fn create_private_folder(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)
+}
+
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_folder: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Other programs write jars that everyone can read.
+#[cfg(unix)]
+fn tighten(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Ok(metadata) = fs::metadata(path) else { return };
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 == 0 {
+        return;
+    }
+    let changed = fs::set_permissions(path, fs::Permissions::from_mode(0o600));
+    tracing::warn!(
+        path = %path.display(), mode = format!("{mode:o}"), changed = changed.is_ok(),
+        "others could read the jar; it is for its owner alone"
+    );
+}
+
+#[cfg(not(unix))]
+fn tighten(_path: &Path) {}
+
+#[cfg(test)]
+mod tests;
