@@ -78,6 +78,12 @@ reasons! {
     TooManySubscriptions = "too_many_subscriptions", -31029;
     /// The session has as many streams open as it may.
     TooManyStreams = "too_many_streams", -31029;
+    /// There are as many data sessions as there may be, in all or of this caller.
+    TooManyStates = "too_many_data_sessions", -31029;
+    /// A state would hold more than it may.
+    StateTooLarge = "state_too_large", -31029;
+    /// A state was changed by another since it was read.
+    Conflict = "conflict", -31009;
     /// A body larger than allowed.
     BodyTooLarge = "body_too_large", -32600;
     /// A message to the client larger than one event may be.
@@ -187,7 +193,9 @@ impl Error {
             | Reason::TooManySessionsOfPrincipal
             | Reason::TooManyRequests
             | Reason::TooManySubscriptions
-            | Reason::TooManyStreams => Kind::Full,
+            | Reason::TooManyStreams
+            | Reason::TooManyStates
+            | Reason::StateTooLarge => Kind::Full,
             Reason::Interrupted
             | Reason::BackendUnavailable
             | Reason::TimedOut

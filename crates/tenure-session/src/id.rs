@@ -39,6 +39,16 @@ impl SessionId {
         hex(&self.0)
     }
 
+    /// An id from its bits.
+    pub(crate) const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bits.
+    pub(crate) const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
     /// The name under which stores know the session.
     pub fn key(&self) -> SessionKey {
         let digest = Sha256::new().chain_update(b"tenure session\0").chain_update(self.0).finalize();
@@ -67,6 +77,21 @@ impl SessionKey {
     /// The key's bytes, as written to a store.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
+    }
+
+    /// A copy of the key's bytes.
+    pub(crate) const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// Reads 32 hex digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        SessionId::parse(text.as_bytes()).map(|bits| Self(bits.0))
+    }
+
+    /// The key as 32 hex digits.
+    pub fn hex(&self) -> String {
+        hex(&self.0)
     }
 
     /// A short name for logs, such as `s-4f3a9c01`.

@@ -9,6 +9,7 @@
 //! Read in this order: [`message`] and [`protocol`] (what is on the wire), [`phase`] and [`rules`]
 //! (what is allowed when), [`port`] (what we ask of others), [`runtime`] (how it all moves).
 
+pub mod data;
 pub mod error;
 pub mod id;
 pub mod limits;
@@ -20,6 +21,7 @@ pub mod protocol;
 pub mod record;
 pub mod rules;
 pub mod runtime;
+pub mod state;
 
 pub use error::{Error, Kind, Reason, RpcError};
 pub use id::{EventId, NodeId, Principal, RequestId, SessionId, SessionKey, StreamId};
@@ -28,3 +30,4 @@ pub use message::{Incoming, Message, Notification, RawJson, Request, Response};
 pub use method::Method;
 pub use protocol::Revision;
 pub use runtime::{Answer, Reader, Session, Sessions};
+pub use state::{State, States};

@@ -97,6 +97,8 @@ pub async fn copy(
             for (key, record) in page {
                 match space {
                     Space::Rmcp => copy_rmcp_log(from, to, &record.value, &mut totals).await?,
+                    // A state has no events.
+                    Space::State => {}
                     _ => copy_events(from, to, key, &mut totals).await?,
                 }
                 totals.records += 1;

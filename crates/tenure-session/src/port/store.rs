@@ -18,13 +18,15 @@ pub enum Space {
     Session,
     /// What the store has to know of itself, such as by which key it is sealed. A copy leaves it behind.
     Store,
+    /// States that clients name by data sessions and handles, and the tombstones of ended ones.
+    State,
     /// What an rmcp server keeps here of its own sessions and streams.
     Rmcp,
 }
 
 impl Space {
     /// Every space.
-    pub const ALL: [Self; 3] = [Self::Session, Self::Store, Self::Rmcp];
+    pub const ALL: [Self; 4] = [Self::Session, Self::Store, Self::State, Self::Rmcp];
 }
 
 /// The name of a record.

@@ -14,7 +14,7 @@ use crate::id::{Principal, SessionKey};
 use crate::limits::Limits;
 
 #[derive(Default)]
-pub(super) struct Census {
+pub(crate) struct Census {
     counts: Mutex<Counts>,
 }
 
@@ -27,8 +27,15 @@ struct Counts {
     all_counted: bool,
 }
 
+/// Which limit is reached.
+#[derive(Debug)]
+pub(crate) enum Full {
+    InAll,
+    OfPrincipal,
+}
+
 /// The right to hold one session; given back when dropped.
-pub(super) struct Seat {
+pub(crate) struct Seat {
     census: Arc<Census>,
     principal: Principal,
     /// The session is not over: it only sleeps, and counts on.
@@ -36,43 +43,56 @@ pub(super) struct Seat {
 }
 
 impl Census {
-    pub(super) fn take(self: &Arc<Self>, principal: &Principal, limits: &Limits) -> Result<Seat, Error> {
-        let mut counts = self.counts.lock();
-        if counts.total >= limits.max_sessions {
-            return Err(Error::new(Reason::TooManySessions, "The server holds as many sessions as it may")
-                .with("limit", limits.max_sessions));
-        }
-        let held = counts.by_principal.get(principal).copied().unwrap_or(0);
-        if held >= limits.max_sessions_per_principal {
-            return Err(Error::new(
+    /// A seat, unless there are as many as there may be.
+    pub(crate) fn take(self: &Arc<Self>, principal: &Principal, limits: &Limits) -> Result<Seat, Error> {
+        let (max, per_principal) = (limits.max_sessions, limits.max_sessions_per_principal);
+        self.try_take(principal, max, per_principal).map_err(|full| match full {
+            Full::InAll => Error::new(Reason::TooManySessions, "The server holds as many sessions as it may")
+                .with("limit", max),
+            Full::OfPrincipal => Error::new(
                 Reason::TooManySessionsOfPrincipal,
                 "You hold as many sessions as you may; end one with DELETE",
             )
-            .with("limit", limits.max_sessions_per_principal));
+            .with("limit", per_principal),
+        })
+    }
+
+    pub(crate) fn try_take(
+        self: &Arc<Self>,
+        principal: &Principal,
+        max: usize,
+        per_principal: usize,
+    ) -> Result<Seat, Full> {
+        let mut counts = self.counts.lock();
+        if counts.total >= max {
+            return Err(Full::InAll);
+        }
+        if counts.by_principal.get(principal).copied().unwrap_or(0) >= per_principal {
+            return Err(Full::OfPrincipal);
         }
         counts.add(principal);
         Ok(self.seat(principal))
     }
 
     /// The seat of a session that is counted already.
-    pub(super) fn seat(self: &Arc<Self>, principal: &Principal) -> Seat {
+    pub(crate) fn seat(self: &Arc<Self>, principal: &Principal) -> Seat {
         Seat { census: Arc::clone(self), principal: principal.clone(), kept: false }
     }
 
     /// Counts a session that an earlier process left; they come in key order.
-    pub(super) fn found(&self, key: SessionKey, principal: &Principal) {
+    pub(crate) fn found(&self, key: SessionKey, principal: &Principal) {
         let mut counts = self.counts.lock();
         counts.counted = Some(key);
         counts.add(principal);
     }
 
     /// All sessions of earlier processes are counted.
-    pub(super) fn found_all(&self) {
+    pub(crate) fn found_all(&self) {
         self.counts.lock().all_counted = true;
     }
 
     /// A session ended without having been woken. `earlier` says that an earlier process left it.
-    pub(super) fn leave(&self, key: SessionKey, principal: &Principal, earlier: bool) {
+    pub(crate) fn leave(&self, key: SessionKey, principal: &Principal, earlier: bool) {
         let mut counts = self.counts.lock();
         if !earlier || counts.has_counted(key) {
             counts.remove(principal);
@@ -80,7 +100,7 @@ impl Census {
     }
 
     /// A session came into the store without having been created here. The opposite of [`Census::leave`].
-    pub(super) fn enter(&self, key: SessionKey, principal: &Principal, earlier: bool) {
+    pub(crate) fn enter(&self, key: SessionKey, principal: &Principal, earlier: bool) {
         let mut counts = self.counts.lock();
         // One that is still to be counted with the others of earlier processes is not counted twice.
         if !earlier || counts.has_counted(key) {
@@ -88,7 +108,7 @@ impl Census {
         }
     }
 
-    pub(super) fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.counts.lock().total
     }
 }
@@ -118,7 +138,7 @@ impl Counts {
 
 impl Seat {
     /// The session goes on without being in memory.
-    pub(super) fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.kept = true;
     }
 }

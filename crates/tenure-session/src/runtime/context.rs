@@ -22,6 +22,7 @@ use crate::phase::Phase;
 use crate::port::clock::Time;
 use crate::protocol::Revision;
 use crate::rules::{self, LogLevel};
+use crate::state::State;
 
 /// Who sent a message, and how it reached us.
 #[derive(Clone, Debug)]
@@ -54,6 +55,8 @@ pub struct CallContext {
     started: Time,
     /// The request's params, for the few who look for `_meta` there.
     params: Option<RawJson>,
+    /// What the request works on, if it names a data session or a handle.
+    state: Option<State>,
 }
 
 impl CallContext {
@@ -65,7 +68,19 @@ impl CallContext {
         started: Time,
     ) -> Self {
         let (id, method, params) = (request.id.clone(), request.method.clone(), request.params.clone());
-        Self { session, id, number, method, caller, started, params }
+        Self { session, id, number, method, caller, started, params, state: None }
+    }
+
+    /// The same for a request that works on a state.
+    #[must_use]
+    pub fn with_state(mut self, state: State) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// What the request works on: the state that its data session or its handle names.
+    pub fn state(&self) -> Option<&State> {
+        self.state.as_ref()
     }
 
     /// The client's id for the request.

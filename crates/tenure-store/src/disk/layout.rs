@@ -72,6 +72,7 @@ fn space_number(space: Space) -> u8 {
     match space {
         Space::Session => 1,
         Space::Store => 2,
+        Space::State => 3,
         Space::Rmcp => 16,
         // The port may grow; a space without a number here cannot be stored.
         _ => 0,
@@ -82,6 +83,7 @@ fn read_space(number: u8) -> Option<Space> {
     match number {
         1 => Some(Space::Session),
         2 => Some(Space::Store),
+        3 => Some(Space::State),
         16 => Some(Space::Rmcp),
         _ => None,
     }

@@ -1,10 +1,11 @@
 //! Forms that choose: yes or no, one of some names, and what is logged.
 
+use tenure_session::data::Required;
 use tenure_session::limits::{OnGap, UnknownEventId};
 use tenure_session::phase::Gate;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
-use super::effective::{Durability, LogFormat};
+use super::effective::{Durability, LogFormat, Offer};
 use super::forms::{Form, Raw, Refusal, quoted};
 use super::lookup::similar;
 use super::profile::Profile;
@@ -83,6 +84,62 @@ impl Choice for UnknownEventId {
 
 impl Choice for Durability {
     const ALL: &'static [(&'static str, Self)] = &[("os", Self::Os), ("disk", Self::Disk)];
+}
+
+impl Choice for Offer {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("auto", Self::Auto), ("always", Self::Always), ("never", Self::Never)];
+}
+
+/// Yes or no.
+pub(super) struct YesNo;
+
+impl Form for YesNo {
+    type Of = bool;
+    fn expected() -> String {
+        Strict::expected()
+    }
+    fn read(raw: &Raw) -> Result<bool, Refusal> {
+        Strict::read(raw).map(|gate| gate == Gate::Strict)
+    }
+    fn show(value: &bool) -> Option<String> {
+        Some(value.to_string())
+    }
+}
+
+/// Which tools need a data session.
+pub(super) struct Tools;
+
+impl Form for Tools {
+    type Of = Required;
+    fn expected() -> String {
+        "\"none\", \"all\", or a list of tools such as [\"notebook_append\"]".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<Required, Refusal> {
+        let list = |names: Vec<String>| match &names[..] {
+            [] => Required::None,
+            _ => Required::Tools(names.into_iter().collect()),
+        };
+        match raw {
+            Raw::Text(text) | Raw::Untyped(text) if text == "none" => Ok(Required::None),
+            Raw::Text(text) | Raw::Untyped(text) if text == "all" => Ok(Required::All),
+            Raw::List(names) => Ok(list(names.clone())),
+            Raw::Untyped(text) => Ok(list(
+                text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect(),
+            )),
+            Raw::Text(text) => Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text)))),
+            _ => Err(Refusal::default()),
+        }
+    }
+    fn show(value: &Required) -> Option<String> {
+        Some(match value {
+            Required::None => quoted("none"),
+            Required::All => quoted("all"),
+            Required::Tools(tools) => {
+                format!("[{}]", tools.iter().map(|tool| quoted(tool)).collect::<Vec<_>>().join(", "))
+            }
+        })
+    }
 }
 
 impl Choice for OnGap {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tenure_session::Limits;
+use tenure_session::data::Policy;
+use tenure_session::state::StateLimits;
 use tenure_transport::http::Rules;
 use tenure_transport::serve::Bounds;
 
@@ -38,10 +40,35 @@ pub struct Config {
     pub bounds: Bounds,
     /// How sessions are bounded.
     pub limits: Limits,
+    /// How data sessions are offered and bounded.
+    pub data: DataSessions,
     /// How long requests in flight may take to finish once the process was told to stop.
     pub shutdown_grace: Duration,
     /// Bytes of events that the memory store keeps of all sessions together.
     pub max_total_event_bytes: usize,
+}
+
+/// How data sessions are offered and bounded.
+#[derive(Clone, Debug, Default)]
+pub struct DataSessions {
+    /// Whether they are offered.
+    pub offer: Offer,
+    /// Which tools need one, and how cookies are handled.
+    pub policy: Policy,
+    /// How long they live and how many there may be.
+    pub limits: StateLimits,
+}
+
+/// Whether data sessions are offered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Offer {
+    /// When the server behind uses them, or a tool is configured to need one.
+    #[default]
+    Auto,
+    /// In front of any server.
+    Always,
+    /// Not at all.
+    Never,
 }
 
 /// What is logged and how it looks.
@@ -97,6 +124,7 @@ impl Default for Config {
             rules: Rules::default(),
             bounds: Bounds::default(),
             limits: Limits::default(),
+            data: DataSessions::default(),
             shutdown_grace: Duration::from_secs(10),
             max_total_event_bytes: 1 << 30,
         }

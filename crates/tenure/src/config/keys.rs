@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use tenure_session::limits::{OnGap, UnknownEventId};
 
-use super::choices::{LogFilter, OneOf, Strict};
-use super::effective::{Config, Durability, LogFormat};
+use super::choices::{LogFilter, OneOf, Strict, Tools, YesNo};
+use super::effective::{Config, Durability, LogFormat, Offer};
 use super::forms::{Form, Optional, Raw, Refusal};
 use super::measures::{Count, Size, Span, SpanOrInfinity, SpanOrZero};
 use super::places::{Address, File, Hosts, Origins, StoreUrl};
@@ -81,6 +81,10 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("tls", "HTTPS. Without these files the server speaks plain HTTP."),
     ("http", "Who may connect, and how much a connection may cost."),
     ("session", "How long sessions live and how many there may be."),
+    (
+        "data_sessions",
+        "State that clients name by a cookie and models by a handle; it outlives their sessions.",
+    ),
     ("streams", "What is kept so that a client can resume, and how streams behave."),
     ("timeouts", "How long others may take to answer."),
     ("shutdown", "What happens when the process is told to stop."),
@@ -176,6 +180,32 @@ keys! {
     /// Whether requests wait for `notifications/initialized`, as the specification asks. `false` is for
     /// clients that forget it.
     "session.require_initialized": Strict => config.limits.gate;
+
+    /// Whether data sessions are offered: `auto` when the server behind uses them or a tool is configured to need
+    /// one, `always` in front of any server, `never`.
+    "data_sessions.offer": OneOf<Offer> => config.data.offer;
+    /// Which tools cannot be called without one: `none`, `all`, or a list of tools. A server may need them for more.
+    "data_sessions.required": Tools => config.data.policy.required;
+    /// A data session that nobody uses for this long expires. May be `infinity`.
+    "data_sessions.idle_ttl": SpanOrInfinity => config.data.limits.idle_ttl;
+    /// A data session expires at this age, used or not. May be `infinity`.
+    "data_sessions.max_lifetime": SpanOrInfinity => config.data.limits.max_lifetime;
+    /// How long one that expired for want of use can be recovered.
+    "data_sessions.retention": SpanOrZero => config.data.limits.retention;
+    /// How long the end of one is remembered.
+    "data_sessions.tombstone_ttl": SpanOrZero => config.data.limits.tombstone_ttl;
+    /// The most that one may hold.
+    "data_sessions.max_bytes": Size<1> => config.data.limits.max_bytes;
+    /// The most that a client may say of one when it makes it.
+    "data_sessions.max_about": Size<0> => config.data.limits.max_about_bytes;
+    /// Data sessions in all.
+    "data_sessions.max": Count<1> => config.data.limits.max_states;
+    /// Data sessions of one principal. Without authentication, all clients are one principal.
+    "data_sessions.max_per_principal": Count<1> => config.data.limits.max_states_per_principal;
+    /// The largest cookie that is read.
+    "data_sessions.max_cookie": Size<64> => config.data.policy.max_cookie_bytes;
+    /// Whether clients of the later dialect get their cookie with every result, not only when it changed.
+    "data_sessions.always_echo": YesNo => config.data.policy.always_echo;
 
     /// Streams of one session that are open or kept for resumption.
     "streams.max_streams": Count<1> => config.limits.max_streams;

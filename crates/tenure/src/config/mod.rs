@@ -29,7 +29,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use effective::{Config, Durability, Log, LogFormat, Tls};
+pub use effective::{Config, DataSessions, Durability, Log, LogFormat, Offer, Tls};
 pub use error::{ConfigError, Warning};
 pub use profile::Profile;
 pub use sources::Sources;

@@ -1,7 +1,9 @@
 //! The demo server: an echo, a counter, a notebook, a hash store, a long task, a slow count, resources that
-//! change, a prompt and completion. What it keeps belongs to the session and is gone with it.
+//! change, a prompt and completion. What it keeps lies in a workspace, which a client names by a data session and a
+//! model by a handle.
 
 mod catalog;
+mod kept;
 mod resources;
 mod tools;
 
@@ -11,11 +13,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_backend::native::{Handler, Introduction, Native};
+use tenure_session::data::KindOfState;
 use tenure_session::port::backend::{Backend, Call, Open, Reply};
 use tenure_session::runtime::Outlet;
 use tenure_session::{Method, RawJson, Reason, RpcError};
 
-use self::tools::Desk;
+/// The kind of state that the demo's tools work on.
+pub fn workspace() -> KindOfState {
+    kept::workspace()
+}
 
 /// The demo server, all sessions of it.
 pub fn backend() -> impl Backend {
@@ -23,14 +29,13 @@ pub fn backend() -> impl Backend {
     Native::new(move |open: &Open| {
         visitors.fetch_add(1, Ordering::Relaxed);
         open.fanout.resource_updated(resources::VISITORS);
-        Demo { desk: Desk::default(), outlet: open.outlet.clone(), visitors: Arc::clone(&visitors) }
+        Demo { outlet: open.outlet.clone(), visitors: Arc::clone(&visitors) }
     })
 }
 
 /// The demo server of one session.
 #[derive(Debug)]
 struct Demo {
-    desk: Desk,
     outlet: Outlet,
     visitors: Arc<AtomicU64>,
 }
@@ -40,12 +45,12 @@ impl Demo {
         let params = &call.request.params;
         match &call.request.method {
             Method::ToolsList => Ok(catalog::tools()),
-            Method::ToolsCall => self.desk.call(&self.outlet, &call.context, read(params.as_ref())?).await,
+            Method::ToolsCall => tools::call(&self.outlet, &call.context, read(params.as_ref())?).await,
             Method::ResourcesList => Ok(resources::list()),
             Method::ResourcesTemplatesList => Ok(resources::templates()),
             Method::ResourcesRead => {
                 let visitors = self.visitors.load(Ordering::Relaxed);
-                resources::read(&self.desk, visitors, &read::<Uri>(params.as_ref())?.uri)
+                resources::read(&call.context, visitors, &read::<Uri>(params.as_ref())?.uri)
             }
             Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
                 resources::check(&read::<Uri>(params.as_ref())?.uri).map(|()| json!({}))
@@ -84,7 +89,9 @@ impl Handler for Demo {
                 "completions": {},
                 "logging": {},
             }),
-            instructions: Some("A demo: everything you store here belongs to this session."),
+            instructions: Some(
+                "A demo: what you store lies in a workspace. Clients that know data sessions have one; otherwise create one with create_workspace and pass its workspace_id.",
+            ),
         }
     }
 

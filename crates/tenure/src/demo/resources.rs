@@ -1,11 +1,12 @@
-//! The demo server's resources: a fixed text, the session's own notebook, and a number that all sessions share.
+//! The demo server's resources: a fixed text, the workspace's notebook, and a number that all sessions share.
 
 use serde_json::{Value, json};
 use tenure_session::RpcError;
+use tenure_session::runtime::CallContext;
 
-use super::tools::Desk;
+use super::kept;
 
-/// The session's notebook.
+/// The notebook of the workspace that a request names by its cookie.
 pub(super) const NOTEBOOK: &str = "demo://notebook";
 /// How many sessions there have been; the same for everybody.
 pub(super) const VISITORS: &str = "demo://visitors";
@@ -14,7 +15,7 @@ const ABOUT: &str = "demo://about";
 pub(super) fn list() -> Value {
     json!({ "resources": [
         { "uri": ABOUT, "name": "about", "description": "What this server is.", "mimeType": "text/plain" },
-        { "uri": NOTEBOOK, "name": "notebook", "description": "This session's notebook; changes with every note.", "mimeType": "text/plain" },
+        { "uri": NOTEBOOK, "name": "notebook", "description": "The notebook of your data session; changes with every note.", "mimeType": "text/plain" },
         { "uri": VISITORS, "name": "visitors", "description": "How many sessions there have been; changes with each.", "mimeType": "text/plain" },
     ] })
 }
@@ -25,16 +26,16 @@ pub(super) fn templates() -> Value {
     ] })
 }
 
-pub(super) fn read(desk: &Desk, visitors: u64, uri: &str) -> Result<Value, RpcError> {
+pub(super) fn read(context: &CallContext, visitors: u64, uri: &str) -> Result<Value, RpcError> {
     let text = match uri {
-        ABOUT => "The Tenure demo server: everything you store here belongs to your session.".to_owned(),
-        NOTEBOOK => desk.notes().join("\n"),
+        ABOUT => "The Tenure demo server: what you store here lies in your workspace.".to_owned(),
+        NOTEBOOK => kept::notes(context)?.join("\n"),
         VISITORS => visitors.to_string(),
         other => {
             let number =
                 other.strip_prefix("demo://notebook/").and_then(|number| number.parse::<usize>().ok());
-            let note = number.and_then(|number| desk.notes().into_iter().nth(number.checked_sub(1)?));
-            note.ok_or_else(|| not_found(uri))?
+            let index = number.and_then(|number| number.checked_sub(1)).ok_or_else(|| not_found(uri))?;
+            kept::notes(context)?.into_iter().nth(index).ok_or_else(|| not_found(uri))?
         }
     };
     Ok(json!({ "contents": [{ "uri": uri, "mimeType": "text/plain", "text": text }] }))

@@ -1,32 +1,16 @@
-//! The demo server's tools and what they keep.
+//! The demo server's tools.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tenure_session::runtime::{CallContext, Outlet};
+use tenure_session::state::Fault;
 use tenure_session::{Method, RawJson, Reason, RpcError};
 
+use super::kept::{self, Kept, MAX_KEPT};
 use super::resources;
-
-/// The most notes and hashes one session keeps.
-const MAX_KEPT: usize = 1000;
-
-/// What one session keeps.
-#[derive(Debug, Default)]
-pub(super) struct Desk {
-    kept: Mutex<Kept>,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    counter: u64,
-    notes: Vec<String>,
-    hashes: BTreeMap<String, String>,
-}
 
 #[derive(Deserialize)]
 pub(super) struct ToolCall<'a> {
@@ -70,105 +54,151 @@ struct Count {
     tag: String,
 }
 
-impl Desk {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+#[derive(Deserialize)]
+struct Probe {
+    #[serde(default = "status")]
+    action: String,
+}
 
-    /// The notes, for the resource that shows them.
-    pub(super) fn notes(&self) -> Vec<String> {
-        self.kept().notes.clone()
-    }
+fn status() -> String {
+    "status".to_owned()
+}
 
-    pub(super) async fn call(
-        &self,
-        outlet: &Outlet,
-        context: &CallContext,
-        call: ToolCall<'_>,
-    ) -> Result<Value, RpcError> {
-        let done = match call.name {
-            "public_echo" => arguments::<Text>(&call).map(|arguments| text(&arguments.text)),
-            "session_counter_inc" => Ok(self.count(1)),
-            "session_counter_get" => Ok(self.count(0)),
-            "notebook_append" => arguments::<Text>(&call).and_then(|arguments| self.append(arguments.text)),
-            "notebook_read" => Ok(self.read()),
-            "notebook_clear" => Ok(self.clear()),
-            "notebook_status" => Ok(structured(&json!({ "notes": self.kept().notes.len() }))),
-            "hashcheck_store" => arguments::<Named>(&call).and_then(|arguments| self.store(&arguments)),
-            "hashcheck_verify" => arguments::<Named>(&call).and_then(|arguments| self.verify(&arguments)),
-            "hashcheck_list" => {
-                Ok(structured(&json!({ "names": self.kept().hashes.keys().collect::<Vec<_>>() })))
-            }
-            "hashcheck_delete" => arguments::<Name>(&call).map(|arguments| self.delete(&arguments.name)),
-            "long_task" => match arguments(&call) {
-                Ok(arguments) => work(context, &arguments).await,
-                Err(error) => Err(error),
-            },
-            "count_slowly" => match arguments(&call) {
-                Ok(arguments) => count_slowly(context, &arguments).await,
-                Err(error) => Err(error),
-            },
-            "ask_name" => return ask_name(context).await,
-            other => return Err(RpcError::of(Reason::InvalidParams, format!("Unknown tool: {other}"))),
-        };
-        if matches!(call.name, "notebook_append" | "notebook_clear") && done.is_ok() {
-            // The note is written; whether somebody could be told of it does not change that.
-            drop(outlet.resource_updated(resources::NOTEBOOK).await);
+/// Calls a tool.
+pub(super) async fn call(
+    outlet: &Outlet,
+    context: &CallContext,
+    call: ToolCall<'_>,
+) -> Result<Value, RpcError> {
+    let done = match call.name {
+        "public_echo" => arguments::<Text>(&call).map(|arguments| text(&arguments.text)),
+        "long_task" => match arguments(&call) {
+            Ok(arguments) => work(context, &arguments).await,
+            Err(error) => Err(error),
+        },
+        "count_slowly" => match arguments(&call) {
+            Ok(arguments) => count_slowly(context, &arguments).await,
+            Err(error) => Err(error),
+        },
+        "ask_name" => return ask_name(context).await,
+        "session_probe" => match arguments(&call) {
+            Ok(arguments) => probe(context, &arguments).await?,
+            Err(error) => Err(error),
+        },
+        _ => on_workspace(context, &call).await?,
+    };
+    if matches!(call.name, "notebook_append" | "notebook_clear" | "session_reset") && done.is_ok() {
+        // The note is written; whether somebody could be told of it does not change that.
+        drop(outlet.resource_updated(resources::NOTEBOOK).await);
+    }
+    // A tool that cannot do its work says so to the model, not to the protocol.
+    Ok(done.unwrap_or_else(
+        |complaint| json!({ "content": [{ "type": "text", "text": complaint }], "isError": true }),
+    ))
+}
+
+/// What a tool does to a workspace, or why it does not.
+type Done = Result<Value, String>;
+
+/// Calls a tool that works on a workspace. Several calls may work on the same one, so what a tool does is done
+/// again if another came between.
+async fn on_workspace(context: &CallContext, call: &ToolCall<'_>) -> Result<Done, RpcError> {
+    let state = kept::of(context);
+    let read = |look: fn(&Kept) -> Value| {
+        let (kept, _) = state.clone()?.get::<Kept>().map_err(|fault| fault.to_error().to_rpc())?;
+        Ok(Ok(structured(&look(&kept))))
+    };
+    let change: Box<dyn FnMut(&mut Kept) -> Done + Send> = match call.name {
+        "session_counter_get" => return read(|kept| json!({ "counter": kept.counter })),
+        "notebook_read" => return read(|kept| json!({ "notes": kept.notes })),
+        "notebook_status" => return read(|kept| json!({ "notes": kept.notes.len() })),
+        "hashcheck_list" => return read(|kept| json!({ "names": kept.hashes.keys().collect::<Vec<_>>() })),
+        "hashcheck_verify" => {
+            let named = match arguments::<Named>(call) {
+                Ok(named) => named,
+                Err(complaint) => return Ok(Err(complaint)),
+            };
+            let (kept, _) = state?.get::<Kept>().map_err(|fault| fault.to_error().to_rpc())?;
+            return Ok(verify(&kept, &named));
         }
-        // A tool that cannot do its work says so to the model, not to the protocol.
-        Ok(done.unwrap_or_else(
-            |complaint| json!({ "content": [{ "type": "text", "text": complaint }], "isError": true }),
-        ))
+        "session_counter_inc" => Box::new(|kept| {
+            kept.counter += 1;
+            Ok(structured(&json!({ "counter": kept.counter })))
+        }),
+        "session_reset" => Box::new(|kept| {
+            *kept = Kept { title: kept.title.take(), ..Kept::default() };
+            Ok(text("reset"))
+        }),
+        "notebook_append" => match arguments::<Text>(call) {
+            Ok(note) => Box::new(move |kept| append(kept, &note.text)),
+            Err(complaint) => return Ok(Err(complaint)),
+        },
+        "notebook_clear" => Box::new(|kept| {
+            let cleared = std::mem::take(&mut kept.notes).len();
+            Ok(structured(&json!({ "cleared": cleared })))
+        }),
+        "hashcheck_store" => match arguments::<Named>(call) {
+            Ok(named) => Box::new(move |kept| store(kept, &named)),
+            Err(complaint) => return Ok(Err(complaint)),
+        },
+        "hashcheck_delete" => match arguments::<Name>(call) {
+            Ok(Name { name }) => Box::new(move |kept| {
+                let deleted = kept.hashes.remove(&name).is_some();
+                Ok(structured(&json!({ "name": name, "deleted": deleted })))
+            }),
+            Err(complaint) => return Ok(Err(complaint)),
+        },
+        other => return Err(RpcError::of(Reason::InvalidParams, format!("Unknown tool: {other}"))),
+    };
+    match state?.change(change).await {
+        Ok(done) => Ok(done),
+        Err(fault @ Fault::TooLarge { .. }) => Ok(Err(format!("There is no room for it: {fault}."))),
+        Err(fault) => Err(fault.to_error().to_rpc()),
     }
+}
 
-    fn count(&self, by: u64) -> Value {
-        let mut kept = self.kept();
-        kept.counter += by;
-        structured(&json!({ "counter": kept.counter }))
+fn append(kept: &mut Kept, note: &str) -> Done {
+    if kept.notes.len() >= MAX_KEPT {
+        return Err(format!(
+            "The notebook is full: it holds {MAX_KEPT} notes. Clear it with notebook_clear."
+        ));
     }
+    kept.notes.push(note.to_owned());
+    Ok(structured(&json!({ "notes": kept.notes.len() })))
+}
 
-    fn append(&self, note: String) -> Result<Value, String> {
-        let mut kept = self.kept();
-        if kept.notes.len() >= MAX_KEPT {
-            return Err(format!(
-                "The notebook is full: it holds {MAX_KEPT} notes. Clear it with notebook_clear."
-            ));
+fn store(kept: &mut Kept, named: &Named) -> Done {
+    if kept.hashes.len() >= MAX_KEPT && !kept.hashes.contains_key(&named.name) {
+        return Err(format!("No room: {MAX_KEPT} hashes are kept. Delete one with hashcheck_delete."));
+    }
+    let hash = hash(&named.text);
+    kept.hashes.insert(named.name.clone(), hash.clone());
+    Ok(structured(&json!({ "name": named.name, "sha256": hash })))
+}
+
+fn verify(kept: &Kept, named: &Named) -> Done {
+    match kept.hashes.get(&named.name) {
+        Some(kept) => Ok(structured(&json!({ "name": named.name, "matches": *kept == hash(&named.text) }))),
+        None => Err(format!("Nothing is kept under `{}`. Store it with hashcheck_store.", named.name)),
+    }
+}
+
+/// Tells how the caller's workspace stands, or revokes it: the answer then takes the cookie back.
+async fn probe(context: &CallContext, probe: &Probe) -> Result<Done, RpcError> {
+    let state = kept::of(context)?;
+    match probe.action.as_str() {
+        "status" => {
+            let (kept, _) = state.get::<Kept>().map_err(|fault| fault.to_error().to_rpc())?;
+            let shown = json!({
+                "title": kept.title, "counter": kept.counter, "notes": kept.notes.len(), "hashes": kept.hashes.len(),
+            });
+            Ok(Ok(structured(&shown)))
         }
-        kept.notes.push(note);
-        Ok(structured(&json!({ "notes": kept.notes.len() })))
-    }
-
-    fn read(&self) -> Value {
-        structured(&json!({ "notes": self.kept().notes }))
-    }
-
-    fn clear(&self) -> Value {
-        let cleared = std::mem::take(&mut self.kept().notes).len();
-        structured(&json!({ "cleared": cleared }))
-    }
-
-    fn store(&self, named: &Named) -> Result<Value, String> {
-        let mut kept = self.kept();
-        if kept.hashes.len() >= MAX_KEPT && !kept.hashes.contains_key(&named.name) {
-            return Err(format!("No room: {MAX_KEPT} hashes are kept. Delete one with hashcheck_delete."));
-        }
-        let hash = hash(&named.text);
-        kept.hashes.insert(named.name.clone(), hash.clone());
-        Ok(structured(&json!({ "name": named.name, "sha256": hash })))
-    }
-
-    fn verify(&self, named: &Named) -> Result<Value, String> {
-        match self.kept().hashes.get(&named.name) {
-            Some(kept) => {
-                Ok(structured(&json!({ "name": named.name, "matches": *kept == hash(&named.text) })))
-            }
-            None => Err(format!("Nothing is kept under `{}`. Store it with hashcheck_store.", named.name)),
-        }
-    }
-
-    fn delete(&self, name: &str) -> Value {
-        let deleted = self.kept().hashes.remove(name).is_some();
-        structured(&json!({ "name": name, "deleted": deleted }))
+        "revoke" => match state.revoke().await {
+            Ok(()) => Ok(Ok(text("The session is revoked."))),
+            Err(fault) => Err(fault.to_error().to_rpc()),
+        },
+        other => Ok(Err(format!("There is no action `{other}`: it is `status` or `revoke`."))),
     }
 }
 

@@ -1,0 +1,174 @@
+//! The dialects of data sessions that released clients speak: what things are called, how they look, which
+//! codes they know. The one place that decides any of it.
+//!
+//! The strawman came first: `session/create`, cookies under `mcp/session` that come back with every result, one
+//! code for everything. The draft that followed has `sessions/create`, cookies under
+//! `io.modelcontextprotocol/session` that come back only when something changed, and two codes. Clients of both
+//! are told by their own text too, since some look for words in it.
+
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::error::{Error, Reason, RpcError};
+use crate::message::RawJson;
+use crate::port::clock::Time;
+use crate::state::{Lost, State, date};
+
+/// A way to speak of data sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Dialect {
+    /// `session/create`, `mcp/session`.
+    Strawman,
+    /// `sessions/create`, `io.modelcontextprotocol/session`.
+    Draft,
+}
+
+/// What can be asked of data sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verb {
+    Create,
+    Resume,
+    Delete,
+    List,
+    Recover,
+    Fork,
+}
+
+/// The code that clients of the strawman act on. In later revisions it means something else, but these clients
+/// know no other.
+const STRAWMAN: i32 = -32002;
+/// The draft's code for a session that is not there.
+const DRAFT_NOT_FOUND: i32 = -32043;
+/// The draft's code for a request that needs a session and names none.
+const DRAFT_REQUIRED: i32 = -32044;
+
+const SENTENCE_REQUIRED: &str = "Session required. Call session/create or session/resume first.";
+const SENTENCE_REQUIRED_DRAFT: &str = "Session required. Send sessions/create first.";
+
+impl Dialect {
+    /// What a method asks for, and in which dialect.
+    pub(super) fn of_method(name: &str) -> Option<(Self, Verb)> {
+        let verb = match name {
+            "session/create" => Verb::Create,
+            "session/resume" => Verb::Resume,
+            "session/delete" => Verb::Delete,
+            "session/list" => Verb::List,
+            "session/recover" => Verb::Recover,
+            "session/fork" => Verb::Fork,
+            "sessions/create" => return Some((Self::Draft, Verb::Create)),
+            "sessions/delete" => return Some((Self::Draft, Verb::Delete)),
+            _ => return None,
+        };
+        Some((Self::Strawman, verb))
+    }
+
+    /// The key of the cookie in `_meta`.
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::Strawman => "mcp/session",
+            Self::Draft => "io.modelcontextprotocol/session",
+        }
+    }
+
+    /// The cookie of a state, as its client echoes it.
+    pub(super) fn cookie(self, id: &str, expiry: Option<Time>) -> String {
+        let (id_name, expiry_name) = match self {
+            Self::Strawman => ("id", "expiry"),
+            Self::Draft => ("sessionId", "expiresAt"),
+        };
+        // Ids and dates need no escapes; this is written with every answer.
+        match expiry {
+            Some(expiry) => format!(r#"{{"{id_name}":"{id}","{expiry_name}":"{}"}}"#, date(expiry)),
+            None => format!(r#"{{"{id_name}":"{id}"}}"#),
+        }
+    }
+
+    /// What is answered when a request needs a data session and names none.
+    pub(super) fn required(self, hint: Option<&str>) -> RpcError {
+        let (code, sentence) = match self {
+            Self::Strawman => (STRAWMAN, SENTENCE_REQUIRED),
+            Self::Draft => (DRAFT_REQUIRED, SENTENCE_REQUIRED_DRAFT),
+        };
+        let sentence = hint.map_or_else(|| sentence.to_owned(), |hint| format!("{sentence} {hint}"));
+        RpcError::with_data(code, &sentence, &json!({ "reason": Reason::SessionRequired.as_str() }))
+    }
+
+    /// What is answered when the data session that a request names is not there.
+    pub(super) fn lost(self, id: &str, lost: Lost) -> RpcError {
+        let code = match self {
+            Self::Strawman => STRAWMAN,
+            Self::Draft => DRAFT_NOT_FOUND,
+        };
+        let why = match lost {
+            Lost::NotFound => "Session not found.",
+            Lost::Expired => "Session not found: it has expired.",
+            Lost::Deleted => "Session not found: it was deleted.",
+            Lost::Revoked => "Session not found: it was revoked.",
+        };
+        let again = match self {
+            Self::Strawman => "Session required: send session/create to begin another.",
+            Self::Draft => "Send sessions/create to begin another.",
+        };
+        let data = json!({ "reason": lost.reason().as_str(), "sessionId": id });
+        RpcError::with_data(code, &format!("{why} {again}"), &data)
+    }
+
+    /// What `create`, `resume`, `recover` and `fork` are answered with.
+    pub(super) fn session(self, state: &State, recovered: Option<bool>) -> RawJson {
+        let (id, expiry) = (state.id().cookie(), state.expiry());
+        let cookie = self.cookie(&id, expiry);
+        let about = state.about();
+        match self {
+            Self::Draft => RawJson::trusted(format!(r#"{{"session":{cookie}}}"#)),
+            Self::Strawman => RawJson::of(&Body {
+                shown: Shown { id: &id, expiry: expiry.map(date), data: about.data.as_deref() },
+                recovered,
+                meta: Meta { session: serde_json::value::to_raw_value(&raw(&cookie)).ok() },
+            }),
+        }
+    }
+
+    /// What `delete` is answered with.
+    pub(super) fn deleted(self) -> RawJson {
+        match self {
+            Self::Strawman => RawJson::trusted(r#"{"deleted":true,"_meta":{"mcp/session":null}}"#),
+            Self::Draft => RawJson::EMPTY_OBJECT,
+        }
+    }
+}
+
+/// A data session as the strawman shows it.
+#[derive(Serialize)]
+pub(super) struct Shown<'a> {
+    pub(super) id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) expiry: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) data: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(flatten)]
+    shown: Shown<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovered: Option<bool>,
+    #[serde(rename = "_meta")]
+    meta: Meta,
+}
+
+#[derive(Serialize)]
+struct Meta {
+    #[serde(rename = "mcp/session")]
+    session: Option<Box<RawValue>>,
+}
+
+fn raw(json: &str) -> &RawValue {
+    serde_json::from_str(json).expect("what was just written is JSON")
+}
+
+/// A refusal for params that make no sense.
+pub(super) fn invalid(what: impl Into<std::borrow::Cow<'static, str>>) -> RpcError {
+    Error::new(Reason::InvalidParams, what).to_rpc()
+}

@@ -1,0 +1,381 @@
+//! The way of a request through the layer: find the state it names, hold it against the policy, ask the backend,
+//! put the cookie into the answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::asked::{Asked, Cookie};
+use super::dialect::{Dialect, invalid};
+use super::kinds::KindOfState;
+use super::methods::echoed;
+use super::policy::{Policy, Required};
+use super::{splice, tools};
+use crate::error::{Reason, RpcError};
+use crate::id::Principal;
+use crate::message::{Notification, RawJson};
+use crate::method::Method;
+use crate::port::BoxFuture;
+use crate::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use crate::state::{Fault, Kind, Lost, State, StateId, States};
+
+/// What the strawman's capability says can be done.
+const FEATURES: [&str; 6] = ["create", "resume", "delete", "list", "recover", "fork"];
+
+/// Data sessions and handles in front of a backend.
+pub struct DataLayer {
+    inner: Arc<dyn Backend>,
+    shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    pub(super) states: States,
+    pub(super) policy: Policy,
+    /// What handles there are; the first is what a data session holds.
+    pub(super) kinds: Vec<KindOfState>,
+    plain: KindOfState,
+}
+
+impl DataLayer {
+    /// Puts data sessions in front of a backend. The first kind is what a data session holds; the tools that use
+    /// a kind need one.
+    ///
+    /// # Panics
+    /// Never: the name of the kind that is there without any is a name.
+    pub fn new(inner: Arc<dyn Backend>, states: States, policy: Policy, kinds: Vec<KindOfState>) -> Self {
+        let plain = KindOfState::new(Kind::new("session").expect("a kind"), "a session");
+        Self { inner, shared: Arc::new(Shared { states, policy, kinds, plain }) }
+    }
+}
+
+impl Shared {
+    /// What a data session holds.
+    pub(super) fn main_kind(&self) -> &KindOfState {
+        self.kinds.first().unwrap_or(&self.plain)
+    }
+
+    /// The kind that a tool works on.
+    fn kind_of(&self, tool: &str) -> Option<&KindOfState> {
+        self.kinds.iter().find(|kind| kind.tools.iter().any(|name| name == tool))
+    }
+
+    /// Whether a tool cannot be called without a state.
+    pub(super) fn needs(&self, tool: &str) -> bool {
+        self.kind_of(tool).is_some() || (self.policy.required.of(tool) && self.deed(tool).is_none())
+    }
+
+    /// What the capability says of who needs a data session.
+    fn demand(&self) -> &'static str {
+        let used = self.kinds.iter().any(|kind| !kind.tools.is_empty());
+        match &self.policy.required {
+            Required::None if used => "some",
+            required => required.word(),
+        }
+    }
+
+    /// The answer to `initialize` with what we add; `None` if the server keeps data sessions itself.
+    fn introduce(&self, result: &RawJson) -> Option<RawJson> {
+        let text = std::str::from_utf8(result.bytes()).ok()?;
+        let capabilities = splice::member(text, "capabilities").map_or("{}", |there| there.get());
+        let experimental = splice::member(capabilities, "experimental").map_or("{}", |there| there.get());
+        if splice::member(capabilities, "sessions").is_some()
+            || splice::member(experimental, "session").is_some()
+        {
+            return None;
+        }
+        let mut session = json!({ "features": FEATURES, "required": self.demand() });
+        if let Some(version) = self.policy.version {
+            session["version"] = version.into();
+        }
+        let mut text = splice::set(text, &["capabilities", "experimental", "session"], &session.to_string())?;
+        text = splice::set(&text, &["capabilities", "sessions"], "{}")?;
+        if !self.kinds.is_empty()
+            && splice::member(splice::member(&text, "capabilities")?.get(), "tools").is_none()
+        {
+            text = splice::set(&text, &["capabilities", "tools"], "{}")?;
+        }
+        Some(RawJson::trusted(text))
+    }
+}
+
+impl Backend for DataLayer {
+    fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
+        let shared = Arc::clone(&self.shared);
+        let spoken = Spoken::from_initialize(&open.params);
+        let opened = self.inner.open(open);
+        Box::pin(async move {
+            let Opened { link, result } = opened.await?;
+            match shared.introduce(&result) {
+                Some(result) => Ok(Opened {
+                    link: Box::new(DataLink { inner: Arc::from(link), shared, spoken: Arc::new(spoken) }),
+                    result,
+                }),
+                None => Ok(Opened { link, result }),
+            }
+        })
+    }
+}
+
+/// Which dialect a client has been heard to speak.
+#[derive(Default)]
+struct Spoken(AtomicU8);
+
+impl Spoken {
+    fn from_initialize(params: &RawJson) -> Self {
+        #[derive(Deserialize, Default)]
+        struct Params {
+            #[serde(default)]
+            capabilities: Capabilities,
+        }
+        #[derive(Deserialize, Default)]
+        struct Capabilities {
+            #[serde(default)]
+            experimental: Experimental,
+        }
+        #[derive(Deserialize, Default)]
+        struct Experimental {
+            #[serde(default)]
+            session: Option<serde::de::IgnoredAny>,
+            #[serde(rename = "experimental/sessions", default)]
+            sessions: Option<serde::de::IgnoredAny>,
+        }
+        let Experimental { session, sessions } =
+            params.read::<Params>().unwrap_or_default().capabilities.experimental;
+        let spoken = Self::default();
+        match (session, sessions) {
+            (_, Some(_)) => spoken.heard(Dialect::Draft),
+            (Some(_), None) => spoken.heard(Dialect::Strawman),
+            (None, None) => {}
+        }
+        spoken
+    }
+
+    fn heard(&self, dialect: Dialect) {
+        self.0.store(dialect as u8 + 1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Option<Dialect> {
+        [Dialect::Strawman, Dialect::Draft]
+            .into_iter()
+            .find(|dialect| *dialect as u8 + 1 == self.0.load(Ordering::Relaxed))
+    }
+}
+
+struct DataLink {
+    inner: Arc<dyn Link>,
+    shared: Arc<Shared>,
+    spoken: Arc<Spoken>,
+}
+
+impl Link for DataLink {
+    fn call(&self, call: Call) -> BoxFuture<Reply> {
+        if let Method::Other(name) = &call.request.method
+            && let Some((dialect, verb)) = Dialect::of_method(name)
+        {
+            self.spoken.heard(dialect);
+            let shared = Arc::clone(&self.shared);
+            return Box::pin(async move {
+                let principal = &call.context.caller().principal;
+                shared.answer(dialect, verb, &call.request, principal).await
+            });
+        }
+        let asked = Asked::read(call.request.params.as_ref());
+        let cookie = match asked.cookie(self.shared.policy.max_cookie_bytes) {
+            Ok(cookie) => cookie,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        let tool = match call.request.method {
+            Method::ToolsCall => asked.name.as_deref(),
+            _ => None,
+        };
+        let ours = tool.is_some_and(|tool| self.shared.needs(tool) || self.shared.deed(tool).is_some());
+        if cookie.is_none() && !ours && call.request.method != Method::ToolsList {
+            return self.inner.call(call);
+        }
+        if let Some(cookie) = &cookie {
+            self.spoken.heard(cookie.dialect);
+        }
+        let way = Way {
+            inner: Arc::clone(&self.inner),
+            shared: Arc::clone(&self.shared),
+            spoken: Arc::clone(&self.spoken),
+        };
+        Box::pin(way.go(call, cookie))
+    }
+
+    fn notify(&self, notification: Notification) {
+        self.inner.notify(notification);
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        self.inner.close()
+    }
+}
+
+/// A request on its way through the layer.
+struct Way {
+    inner: Arc<dyn Link>,
+    shared: Arc<Shared>,
+    spoken: Arc<Spoken>,
+}
+
+/// What a tool call is to work on, or why it cannot be made.
+enum Footing {
+    /// The call can be made, with this state or with none.
+    Firm(Option<State>),
+    /// This is the answer.
+    Answered(Reply),
+}
+
+impl Way {
+    async fn go(self, mut call: Call, cookie: Option<Cookie>) -> Reply {
+        let principal = call.context.caller().principal.clone();
+        let found = match &cookie {
+            Some(cookie) => Some(self.shared.by_cookie(cookie, &principal).await),
+            None => None,
+        };
+        let (state, lost) = match found {
+            None => (None, None),
+            Some(Ok(state)) => (Some(state), None),
+            Some(Err(Fault::Lost(lost))) => (None, Some(lost)),
+            Some(Err(fault)) => return Err(fault.to_error().to_rpc()),
+        };
+        let reply = match self.footing(&call, cookie.as_ref().zip(lost), state.clone(), &principal).await {
+            Footing::Answered(reply) => reply,
+            Footing::Firm(working_on) => {
+                let list = call.request.method == Method::ToolsList;
+                if let Some(state) = working_on {
+                    call.context = call.context.with_state(state);
+                }
+                let reply = self.inner.call(call).await;
+                if list { self.shared.listed(reply) } else { reply }
+            }
+        };
+        // A cookie that leads nowhere is taken back with the answer to a request that did not need it.
+        match (reply, cookie, state) {
+            (Ok(result), Some(cookie), Some(state)) if self.shared.echoes(&cookie, &state) => {
+                Ok(echoed(&result, cookie.dialect, &state))
+            }
+            (Ok(result), Some(cookie), None) => Ok(splice::with_meta(&result, cookie.dialect.key(), "null")),
+            (reply, ..) => reply,
+        }
+    }
+
+    /// What the call works on: what its handle names, or its cookie.
+    async fn footing(
+        &self,
+        call: &Call,
+        lost: Option<(&Cookie, Lost)>,
+        state: Option<State>,
+        principal: &Principal,
+    ) -> Footing {
+        if call.request.method != Method::ToolsCall {
+            return Footing::Firm(state);
+        }
+        let asked = Asked::read(call.request.params.as_ref());
+        let tool = asked.name.as_deref().unwrap_or_default();
+        if let Some((kind, deed)) = self.shared.deed(tool) {
+            let done = self.shared.act(kind, deed, asked.arguments, principal, state.as_ref()).await;
+            return Footing::Answered(done);
+        }
+        let kind = self.shared.kind_of(tool);
+        let handle = kind.and_then(|kind| {
+            let argument = splice::member(asked.arguments?.get(), &kind.argument())?;
+            Some((kind, argument.get()))
+        });
+        if let Some((kind, handle)) = handle.filter(|(_, handle)| *handle != "null") {
+            return self.on_handle(kind, handle, state, principal).await;
+        }
+        if let Some((cookie, lost)) = lost.filter(|_| self.shared.needs(tool)) {
+            return Footing::Answered(Err(cookie.dialect.lost(&cookie.id, lost)));
+        }
+        match (state, kind) {
+            (Some(state), Some(kind)) if state.kind() != kind.kind => {
+                let (has, needs) = (state.kind(), kind.kind.as_str());
+                let words = format!("Your session is a {}, and {tool} works on a {needs}.", has.as_str());
+                Footing::Answered(Ok(tools::complaint(&words)))
+            }
+            (None, _) if self.shared.needs(tool) => Footing::Answered(self.without(kind)),
+            (state, _) => Footing::Firm(state),
+        }
+    }
+
+    async fn on_handle(
+        &self,
+        kind: &KindOfState,
+        handle: &str,
+        state: Option<State>,
+        principal: &Principal,
+    ) -> Footing {
+        let Ok(handle) = serde_json::from_str::<String>(handle) else {
+            return Footing::Answered(Err(invalid(format!("{} is not a string", kind.argument()))));
+        };
+        let named = StateId::from_handle(&kind.kind, &handle);
+        if let (Some(state), Some(named)) = (&state, named)
+            && state.id() != named
+        {
+            let words = format!(
+                "The call names two different things: its {} and the session it is made in. Leave one out.",
+                kind.argument()
+            );
+            return Footing::Answered(Ok(tools::complaint(&words)));
+        }
+        match (state, self.shared.by_handle(kind, &handle, principal).await) {
+            // The same one, so that its cookie says what the call made of it.
+            (Some(state), Ok(_)) => Footing::Firm(Some(state)),
+            (None, Ok(state)) => Footing::Firm(Some(state)),
+            (_, Err(Fault::Lost(lost))) => Footing::Answered(Ok(tools::missing(kind, &handle, lost))),
+            (_, Err(fault)) => Footing::Answered(Err(fault.to_error().to_rpc())),
+        }
+    }
+
+    /// What a tool that needs a state is answered with when the call names none. A client that has shown no sign of
+    /// knowing data sessions gets words for its model, if there is something a model can do.
+    fn without(&self, kind: Option<&KindOfState>) -> Reply {
+        let hint =
+            kind.map(|kind| format!("Or call {} and pass its {}.", kind.create_tool(), kind.argument()));
+        match (self.spoken.get(), &hint) {
+            (None, Some(hint)) => Ok(tools::complaint(&format!(
+                "Session required. Call session/create or session/resume first. {hint}"
+            ))),
+            (spoken, _) => Err(spoken.unwrap_or(Dialect::Strawman).required(hint.as_deref())),
+        }
+    }
+}
+
+impl Shared {
+    async fn by_cookie(&self, cookie: &Cookie, principal: &Principal) -> Result<State, Fault> {
+        let id = StateId::from_cookie(&cookie.id).ok_or(Fault::Lost(Lost::NotFound))?;
+        self.states.find(principal, id).await
+    }
+
+    /// Whether the answer carries the cookie.
+    fn echoes(&self, cookie: &Cookie, state: &State) -> bool {
+        match cookie.dialect {
+            Dialect::Strawman => true,
+            Dialect::Draft => self.policy.always_echo || state.was_written() || !state.is_alive(),
+        }
+    }
+
+    fn listed(&self, reply: Reply) -> Reply {
+        match reply {
+            Ok(result) => Ok(self.list_tools(&result).unwrap_or(result)),
+            // A server without tools: ours are there all the same.
+            Err(error)
+                if error.code() == i64::from(Reason::MethodNotFound.code()) && !self.kinds.is_empty() =>
+            {
+                let empty = RawJson::trusted(r#"{"tools":[]}"#);
+                Ok(self.list_tools(&empty).unwrap_or(empty))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl std::fmt::Debug for DataLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DataLayer").field("kinds", &self.shared.kinds).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,165 @@
+//! `session/create` and the like, in both dialects.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::asked::Asked;
+use super::dialect::{Dialect, Shown, Verb, invalid};
+use super::layer::Shared;
+use super::splice;
+use crate::error::RpcError;
+use crate::id::{Principal, SessionKey};
+use crate::message::{RawJson, Request};
+use crate::port::backend::Reply;
+use crate::state::{About, Fault, NewState, State, StateId, date};
+
+/// Data sessions on one page of a list.
+const PAGE: usize = 100;
+
+#[derive(Deserialize, Default)]
+struct Params {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    cursor: Option<String>,
+    #[serde(default)]
+    hints: Hints,
+}
+
+#[derive(Deserialize, Default)]
+struct Hints {
+    #[serde(default)]
+    label: Option<String>,
+    #[serde(default)]
+    data: Option<Box<RawValue>>,
+}
+
+impl Shared {
+    /// Answers a method of ours.
+    pub(super) async fn answer(
+        &self,
+        dialect: Dialect,
+        verb: Verb,
+        request: &Request,
+        principal: &Principal,
+    ) -> Reply {
+        let read = request.params.as_ref().map(RawJson::read::<Params>).transpose();
+        let params =
+            read.map_err(|error| invalid(format!("{}: {error}", request.method)))?.unwrap_or_default();
+        let asked = Asked::read(request.params.as_ref());
+        let cookie = asked.cookie(self.policy.max_cookie_bytes)?;
+        let cookie = cookie.filter(|cookie| cookie.dialect == dialect).map(|cookie| cookie.id);
+        match (verb, dialect) {
+            (Verb::Create, Dialect::Draft) if cookie.is_some() => {
+                Err(invalid("sessions/create must not carry a session"))
+            }
+            (Verb::Create, _) => self.create(dialect, params.hints, principal).await,
+            (Verb::List, _) => self.list(params.cursor.as_deref(), cookie.as_deref(), principal).await,
+            (_, _) => {
+                // Clients in the field name what they delete by the cookie alone.
+                let id = params.id.or(cookie).ok_or_else(|| dialect.required(None))?;
+                self.on_one(dialect, verb, &id, params.hints, principal).await
+            }
+        }
+    }
+
+    async fn create(&self, dialect: Dialect, hints: Hints, principal: &Principal) -> Reply {
+        let kind = self.main_kind();
+        let given =
+            hints.data.as_ref().and_then(|data| serde_json::from_str::<Map<String, Value>>(data.get()).ok());
+        let data = (kind.begin)(&given.unwrap_or_default()).map_err(invalid)?;
+        let new = NewState {
+            kind: kind.kind.clone(),
+            about: About { label: hints.label, data: hints.data },
+            data,
+            idle_ttl: kind.idle_ttl,
+            max_lifetime: kind.max_lifetime,
+        };
+        let state = self.states.create(principal, new).await.map_err(|fault| fault.to_error().to_rpc())?;
+        Ok(dialect.session(&state, None))
+    }
+
+    async fn on_one(
+        &self,
+        dialect: Dialect,
+        verb: Verb,
+        id: &str,
+        hints: Hints,
+        principal: &Principal,
+    ) -> Reply {
+        let refused = |fault| refused(dialect, id, fault);
+        let name =
+            StateId::from_cookie(id).ok_or(Fault::Lost(crate::state::Lost::NotFound)).map_err(refused)?;
+        if verb == Verb::Recover {
+            let (state, recovered) = self.states.recover(principal, name).await.map_err(refused)?;
+            return Ok(dialect.session(&state, Some(recovered)));
+        }
+        let state = self.states.find(principal, name).await.map_err(refused)?;
+        match verb {
+            Verb::Delete => {
+                state.delete().await.map_err(refused)?;
+                Ok(dialect.deleted())
+            }
+            Verb::Fork => {
+                let child = state.fork(hints.label).await.map_err(|fault| fault.to_error().to_rpc())?;
+                Ok(dialect.session(&child, None))
+            }
+            _ => Ok(dialect.session(&state, None)),
+        }
+    }
+
+    /// What the caller has. Whoever has not proven who they are is told of the session whose cookie they hold.
+    async fn list(&self, cursor: Option<&str>, cookie: Option<&str>, principal: &Principal) -> Reply {
+        #[derive(Serialize)]
+        struct Sessions<'a> {
+            sessions: Vec<Shown<'a>>,
+            #[serde(rename = "nextCursor", skip_serializing_if = "Option::is_none")]
+            next: Option<String>,
+        }
+        let after =
+            cursor.map(|cursor| SessionKey::parse(cursor).ok_or_else(|| invalid("not a cursor of ours")));
+        let page = self.states.list(principal, after.transpose()?, PAGE).await;
+        let page = page.map_err(|fault| fault.to_error().to_rpc())?;
+        let ids: Vec<_> =
+            page.states.iter().filter_map(|listed| Some((listed.id?.cookie(), listed))).collect();
+        let mut sessions: Vec<Shown<'_>> = ids
+            .iter()
+            .map(|(id, listed)| Shown {
+                id,
+                expiry: listed.expiry.map(date),
+                data: listed.about.data.as_deref(),
+            })
+            .collect();
+        let proven = match cookie.and_then(StateId::from_cookie) {
+            Some(id) => self.states.find(principal, id).await.ok(),
+            None => None,
+        };
+        let own = proven.as_ref().map(|state| (state.id().cookie(), state.about(), state.expiry().map(date)));
+        if let (None, Some((id, about, expiry))) = (principal.name(), &own) {
+            sessions.push(Shown { id, expiry: expiry.clone(), data: about.data.as_deref() });
+        }
+        let result = RawJson::of(&Sessions { sessions, next: page.next.map(|key| key.hex()) });
+        Ok(match &proven {
+            Some(state) => echoed(&result, Dialect::Strawman, state),
+            None => result,
+        })
+    }
+}
+
+/// A result with the cookie of a state, or with the word that there is none any more.
+pub(super) fn echoed(result: &RawJson, dialect: Dialect, state: &State) -> RawJson {
+    let cookie = match state.is_alive() {
+        true => dialect.cookie(&state.id().cookie(), state.expiry()),
+        false => "null".to_owned(),
+    };
+    splice::with_meta(result, dialect.key(), &cookie)
+}
+
+/// What is answered when something cannot be done with a data session.
+pub(super) fn refused(dialect: Dialect, id: &str, fault: Fault) -> RpcError {
+    match fault {
+        Fault::Lost(lost) => dialect.lost(id, lost),
+        fault => fault.to_error().to_rpc(),
+    }
+}

@@ -1,0 +1,24 @@
+//! Data sessions and handles on the wire: a layer around any backend.
+//!
+//! A client makes a data session and echoes its cookie in `_meta`; a model passes a handle among a tool's
+//! arguments. Either names a [`State`](crate::state::State), which the layer finds before the backend is asked and
+//! hands to it in the [`CallContext`](crate::runtime::CallContext). A backend that knows nothing of all this is
+//! served too: the layer enforces the policy, and the cookie passes through in `_meta` as it came.
+//!
+//! Two dialects are in the field, and both are spoken at once (`dialect`). Reading order: `dialect` (names,
+//! shapes and codes), `asked` (what a request says), `layer` (the way of a request), `methods` (`session/create`
+//! and the like), `kinds` and `tools` (handles), `policy`, `splice` (JSON in place).
+
+mod asked;
+mod dialect;
+mod kinds;
+mod layer;
+mod methods;
+mod policy;
+mod splice;
+mod tools;
+
+pub use dialect::Dialect;
+pub use kinds::KindOfState;
+pub use layer::DataLayer;
+pub use policy::{Policy, Required};

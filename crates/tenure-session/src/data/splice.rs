@@ -1,0 +1,161 @@
+//! Changes members of a JSON object without touching the others: they stay the bytes they were.
+
+use std::borrow::Cow;
+
+use bytes::{BufMut, BytesMut};
+use memchr::memchr;
+use memchr::memmem;
+use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::message::RawJson;
+
+/// The members of an object in their order, values unread.
+struct Members<'a>(Vec<(Name<'a>, &'a RawValue)>);
+
+/// A member's name; borrowed unless it was written with escapes.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        from.deserialize_map(InOrder)
+    }
+}
+
+/// The value of a member of an object, unread; `None` too if it is no object.
+pub(super) fn member<'a>(object: &'a str, name: &str) -> Option<&'a RawValue> {
+    struct Find<'n>(&'n str);
+    impl<'de> Visitor<'de> for Find<'_> {
+        type Value = Option<&'de RawValue>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut found = None;
+            while let Some(Name(key)) = map.next_key()? {
+                if key == self.0 {
+                    found = Some(map.next_value()?);
+                } else {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            Ok(found)
+        }
+    }
+    let mut from = serde_json::Deserializer::from_str(object);
+    serde::Deserializer::deserialize_map(&mut from, Find(name)).ok().flatten()
+}
+
+/// The object with a member put in place, however deep; objects on the way are made. `None` if something on the
+/// way is there and is no object.
+pub(super) fn set(object: &str, path: &[&str], value: &str) -> Option<String> {
+    let (name, rest) = path.split_first()?;
+    let Members(members) = serde_json::from_str(object).ok()?;
+    let there = members.iter().rev().find(|(Name(key), _)| key == name).map(|(_, value)| value.get());
+    let value: Cow<'_, str> = match rest {
+        [] => value.into(),
+        rest => set(there.unwrap_or("{}"), rest, value)?.into(),
+    };
+    let mut text = String::with_capacity(object.len() + value.len() + name.len() + 8);
+    let mut push = |key: &str, value: &str| {
+        text.push(if text.is_empty() { '{' } else { ',' });
+        text.push_str(&serde_json::Value::from(key).to_string());
+        text.push(':');
+        text.push_str(value);
+    };
+    for (Name(key), old) in &members {
+        if key != name {
+            push(key, old.get());
+        }
+    }
+    push(name, &value);
+    text.push('}');
+    Some(text)
+}
+
+/// A result with a member of its `_meta` put in place. This happens with every answer, so a result without
+/// `_meta` is not read at all.
+pub(super) fn with_meta(result: &RawJson, key: &str, value: &str) -> RawJson {
+    let bytes = result.bytes();
+    // With escapes a name may be written in another way.
+    let has_none = memmem::find(bytes, b"\"_meta\"").is_none() && memchr(b'\\', bytes).is_none();
+    let plain = has_none.then(|| bytes.strip_prefix(b"{")).flatten();
+    if let Some(rest) = plain {
+        let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'}');
+        let mut text = BytesMut::with_capacity(bytes.len() + key.len() + value.len() + 16);
+        text.put_slice(b"{\"_meta\":{\"");
+        text.put_slice(key.as_bytes());
+        text.put_slice(b"\":");
+        text.put_slice(value.as_bytes());
+        text.put_slice(if more { b"}," } else { b"}" });
+        text.put_slice(rest);
+        return RawJson::trusted(text.freeze());
+    }
+    let set = std::str::from_utf8(bytes).ok().and_then(|text| set(text, &["_meta", key], value));
+    set.map_or_else(|| result.clone(), RawJson::trusted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_members_stay_as_they_were() {
+        let object = r#"{"b": 1.50,"a":{"x" : [1, 2]},"u":"\u00e9"}"#;
+        let table: [(&[&str], &str, &str); 4] = [
+            (&["n"], "null", r#"{"b":1.50,"a":{"x" : [1, 2]},"u":"\u00e9","n":null}"#),
+            (&["b"], "2", r#"{"a":{"x" : [1, 2]},"u":"\u00e9","b":2}"#),
+            (&["a", "y"], "2", r#"{"b":1.50,"u":"\u00e9","a":{"x":[1, 2],"y":2}}"#),
+            (&["c", "d", "e"], "{}", r#"{"b":1.50,"a":{"x" : [1, 2]},"u":"\u00e9","c":{"d":{"e":{}}}}"#),
+        ];
+        for (path, value, expected) in table {
+            assert_eq!(set(object, path, value).as_deref(), Some(expected));
+        }
+        assert_eq!(set(object, &["b", "c"], "1"), None, "a number has no members");
+        assert_eq!(set("[]", &["b"], "1"), None);
+    }
+
+    #[test]
+    fn a_member_is_found_whatever_way_it_is_written() {
+        assert_eq!(member(r#"{"a":1,"mcp\/session":{"id":2}}"#, "mcp/session").unwrap().get(), r#"{"id":2}"#);
+        assert!(member(r#"{"a":{"b":1}}"#, "b").is_none());
+        assert!(member("[1]", "b").is_none());
+    }
+
+    #[test]
+    fn a_cookie_goes_into_any_result() {
+        let table = [
+            ("{}", r#"{"_meta":{"k":1}}"#),
+            (r#"{"a":1}"#, r#"{"_meta":{"k":1},"a":1}"#),
+            (r#"{"a":1,"_meta":{"x":2}}"#, r#"{"a":1,"_meta":{"x":2,"k":1}}"#),
+            (r#"{"_meta":{"k":0}}"#, r#"{"_meta":{"k":1}}"#),
+            (r#"{"a":{"_meta":{"x":2}}}"#, r#"{"a":{"_meta":{"x":2}},"_meta":{"k":1}}"#),
+            (r#"{"\u005fmeta":{"x":2}}"#, r#"{"_meta":{"x":2,"k":1}}"#),
+            (r#"{"_meta":7}"#, r#"{"_meta":7}"#),
+        ];
+        for (result, expected) in table {
+            let with = with_meta(&RawJson::trusted(result), "k", "1");
+            assert_eq!(with.bytes(), expected, "{result}");
+        }
+    }
+}

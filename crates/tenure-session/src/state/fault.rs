@@ -1,0 +1,89 @@
+//! What can go wrong with a state.
+
+use super::record::Edition;
+use crate::error::{Error, Reason};
+use crate::port::store::StoreError;
+
+/// Why there is no state under a name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lost {
+    /// There never was one, or it is another's, or it was forgotten.
+    NotFound,
+    /// Nobody used it for long, or it grew too old.
+    Expired,
+    /// Its owner deleted it.
+    Deleted,
+    /// An operator ended it.
+    Revoked,
+}
+
+impl Lost {
+    /// The word for it in errors.
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::NotFound => Reason::SessionNotFound,
+            Self::Expired => Reason::SessionExpired,
+            Self::Deleted => Reason::SessionDeleted,
+            Self::Revoked => Reason::SessionRevoked,
+        }
+    }
+}
+
+/// Why something could not be done with a state.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is not there.
+    #[error("the state is not there: {}", .0.reason().as_str())]
+    Lost(Lost),
+    /// Somebody else changed it meanwhile.
+    #[error("the state was changed by another: it is at edition {}", .0.0)]
+    Conflict(Edition),
+    /// It would grow beyond what it may.
+    #[error("a state may have {limit} bytes, this one would have {bytes}")]
+    TooLarge {
+        /// What it would have.
+        bytes: usize,
+        /// What it may have.
+        limit: usize,
+    },
+    /// What it holds does not fit the type it is read into.
+    #[error("the state does not hold what is asked of it")]
+    Shape(#[source] serde_json::Error),
+    /// There are as many as there may be.
+    #[error(transparent)]
+    Full(Error),
+    /// The store could not do its work.
+    #[error("the store failed")]
+    Store(#[source] StoreError),
+}
+
+impl Fault {
+    /// The same as an error for the client, of no dialect in particular.
+    pub fn to_error(self) -> Error {
+        match self {
+            Self::Lost(lost) => Error::new(lost.reason(), "The state is gone"),
+            Self::Conflict(at) => {
+                Error::new(Reason::Conflict, "The state was changed by another; read it again and repeat")
+                    .with("edition", at.0)
+            }
+            Self::TooLarge { bytes, limit } => {
+                Error::new(Reason::StateTooLarge, format!("The state would have {bytes} bytes"))
+                    .with("limit", limit)
+            }
+            Self::Shape(error) => {
+                Error::new(Reason::Internal, "The state does not hold what was expected").caused_by(error)
+            }
+            Self::Full(error) => error,
+            Self::Store(error) => {
+                Error::new(Reason::StoreUnavailable, "The session store is not available").caused_by(error)
+            }
+        }
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}

@@ -1,0 +1,300 @@
+//! One state in somebody's hands: read, changed, deleted.
+//!
+//! What was read is kept, so that reading again costs nothing. A change names the edition it saw and fails if
+//! there is a newer one. Using a state puts off its expiry; that is written only when what stands in the store
+//! would break the promise made to the client, which is once in a sixteenth of the time it may lie idle.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::fault::{Fault, Lost};
+use super::name::{Kind, StateId};
+use super::record::{About, Edition, StateRecord};
+use super::states::{Inner, NewState, States, label};
+use crate::id::{Principal, SessionKey};
+use crate::port::clock::Time;
+use crate::port::store::{Expected, StoreError, Version};
+use crate::record::End;
+
+/// How often a change is tried again before it gives up; each failure means that another one succeeded.
+const MAX_TRIES: usize = 10_000;
+
+/// A record and the version it was read at.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) version: Version,
+    pub(super) record: StateRecord,
+}
+
+/// A state of the caller's. Clones see the same.
+#[derive(Clone)]
+pub struct State {
+    inner: Arc<Inner>,
+    id: StateId,
+    key: SessionKey,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    seen: Mutex<Seen>,
+    /// Its data or its expiry were written since it was found.
+    written: AtomicBool,
+}
+
+impl State {
+    pub(super) fn new(inner: Arc<Inner>, id: StateId, key: SessionKey, seen: Seen) -> Self {
+        Self {
+            inner,
+            id,
+            key,
+            shared: Arc::new(Shared { seen: Mutex::new(seen), written: AtomicBool::new(false) }),
+        }
+    }
+
+    /// Its secret name.
+    pub fn id(&self) -> StateId {
+        self.id
+    }
+
+    /// Its name in logs.
+    pub fn label(&self) -> String {
+        label(&self.key)
+    }
+
+    /// What sort it is.
+    pub fn kind(&self) -> Kind {
+        let kind = Kind::new(&self.shared.seen.lock().record.head.kind);
+        kind.unwrap_or_else(|| Kind::new("state").expect("a kind"))
+    }
+
+    /// What its maker said of it.
+    pub fn about(&self) -> About {
+        self.shared.seen.lock().record.head.about.clone()
+    }
+
+    /// Until when its client may count on it, if it is not used again. `None`: for ever.
+    pub fn expiry(&self) -> Option<Time> {
+        let seen = self.shared.seen.lock();
+        let head = &seen.record.head;
+        let promise = Inner::promise(head, self.inner.clock.now())?;
+        // Less, if it could not be written down.
+        Some(head.expires.map_or(promise, |expires| promise.min(Time(expires))))
+    }
+
+    /// Whether it is not over.
+    pub fn is_alive(&self) -> bool {
+        self.standing().is_ok()
+    }
+
+    /// Whether its data or its expiry were written since it was found.
+    pub fn was_written(&self) -> bool {
+        self.shared.written.load(Ordering::Relaxed)
+    }
+
+    /// Its data and their edition, as they were when it was found or last changed through this.
+    pub fn data(&self) -> (Bytes, Edition) {
+        let seen = self.shared.seen.lock();
+        (seen.record.data.clone(), seen.record.head.edition)
+    }
+
+    /// Its data as a value; a state that holds nothing is the default.
+    ///
+    /// # Errors
+    /// When the data do not fit the type.
+    pub fn get<T: DeserializeOwned + Default>(&self) -> Result<(T, Edition), Fault> {
+        let (data, edition) = self.data();
+        if data.is_empty() {
+            return Ok((T::default(), edition));
+        }
+        Ok((serde_json::from_slice(&data).map_err(Fault::Shape)?, edition))
+    }
+
+    /// Replaces the data if they are still of the edition that the caller saw.
+    ///
+    /// # Errors
+    /// When they are not, or the state is gone, or the store fails.
+    pub async fn replace(&self, seen: Edition, data: Bytes) -> Result<Edition, Fault> {
+        self.inner.check_size(data.len())?;
+        self.rewrite(|record, now| {
+            if record.head.edition != seen {
+                return Err(Fault::Conflict(record.head.edition));
+            }
+            record.head.standing(now).map_err(Fault::Lost)?;
+            record.head.edition.0 += 1;
+            record.data = data.clone();
+            self.inner.prolong(&mut record.head, now);
+            Ok(())
+        })
+        .await?;
+        Ok(self.shared.seen.lock().record.head.edition)
+    }
+
+    /// Replaces the data by a value if they are still of the edition that the caller saw.
+    ///
+    /// # Errors
+    /// As for [`State::replace`].
+    pub async fn update<T: Serialize>(&self, seen: Edition, value: &T) -> Result<Edition, Fault> {
+        self.replace(seen, serde_json::to_vec(value).map_err(Fault::Shape)?.into()).await
+    }
+
+    /// Changes the data, again and again until nobody came between. What `change` refuses is not written.
+    ///
+    /// # Errors
+    /// When the state is gone, does not fit the type, or the store fails. `Ok(Err(..))` is a refusal.
+    pub async fn change<T, R, E>(
+        &self,
+        mut change: impl FnMut(&mut T) -> Result<R, E>,
+    ) -> Result<Result<R, E>, Fault>
+    where
+        T: DeserializeOwned + Serialize + Default,
+    {
+        let mut tries = 0;
+        loop {
+            let (mut value, edition) = self.get::<T>()?;
+            let outcome = match change(&mut value) {
+                Ok(outcome) => outcome,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            match self.update(edition, &value).await {
+                Ok(_) => return Ok(Ok(outcome)),
+                Err(Fault::Conflict(_)) if tries < MAX_TRIES => tries += 1,
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    /// Deletes it; all its names are dead from then on.
+    ///
+    /// # Errors
+    /// When it is over already, or the store fails.
+    pub async fn delete(&self) -> Result<(), Fault> {
+        self.end(End::Deleted).await
+    }
+
+    /// Ends it as an operator does.
+    ///
+    /// # Errors
+    /// When it is over already, or the store fails.
+    pub async fn revoke(&self) -> Result<(), Fault> {
+        self.end(End::Revoked).await
+    }
+
+    /// Makes another that begins with what this one holds now, and goes its own way.
+    ///
+    /// # Errors
+    /// When a limit is reached or the store fails.
+    pub async fn fork(&self, name: Option<String>) -> Result<Self, Fault> {
+        let (owner, new) = {
+            let seen = self.shared.seen.lock();
+            let head = &seen.record.head;
+            let about = About { label: name.or_else(|| head.about.label.clone()), ..head.about.clone() };
+            let idle_ttl = head.idle_ms.map(std::time::Duration::from_millis);
+            let max_lifetime = head.ends.map(|ends| Time(ends).since(Time(head.created)));
+            let owner = head.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named);
+            let data = seen.record.data.clone();
+            drop(seen);
+            (owner, NewState { kind: self.kind(), about, data, idle_ttl, max_lifetime })
+        };
+        States(Arc::clone(&self.inner)).create(&owner, new).await
+    }
+
+    pub(super) fn standing(&self) -> Result<(), Fault> {
+        self.shared.seen.lock().record.head.standing(self.inner.clock.now()).map_err(Fault::Lost)
+    }
+
+    /// Puts off the expiry, if the store does not already have it late enough.
+    pub(super) async fn touch(&self) -> Result<(), Fault> {
+        let now = self.inner.clock.now();
+        {
+            let seen = self.shared.seen.lock();
+            let head = &seen.record.head;
+            let kept = head
+                .expires
+                .is_none_or(|expires| head.idle_ms.is_none_or(|idle| now.0.saturating_add(idle) <= expires));
+            if kept {
+                return Ok(());
+            }
+        }
+        let touched = self.rewrite(|record, now| {
+            record.head.standing(now).map_err(Fault::Lost)?;
+            self.inner.prolong(&mut record.head, now);
+            Ok(())
+        });
+        match touched.await {
+            // It can be used all the same; it only expires sooner.
+            Err(Fault::Store(error)) => {
+                tracing::warn!(state = %self.label(), %error, "could not put off the expiry of a state");
+                Ok(())
+            }
+            touched => touched,
+        }
+    }
+
+    pub(super) async fn revive(&self) -> Result<(), Fault> {
+        self.rewrite(|record, now| {
+            if record.head.end.is_some() || record.head.is_too_old(now) {
+                return Err(Fault::Lost(record.head.standing(now).err().unwrap_or(Lost::Expired)));
+            }
+            self.inner.prolong(&mut record.head, now);
+            Ok(())
+        })
+        .await
+    }
+
+    pub(super) async fn end(&self, end: End) -> Result<(), Fault> {
+        self.rewrite(|record, now| {
+            // What has expired can still be deleted: its data are still there.
+            if let Some(Lost::Deleted | Lost::Revoked) = record.head.standing(now).err() {
+                return Err(Fault::Lost(record.head.standing(now).err().unwrap_or(Lost::NotFound)));
+            }
+            record.head.end = Some(end);
+            record.head.used = now.0;
+            record.head.about = About::default();
+            record.head.id = None;
+            record.data = Bytes::new();
+            Ok(())
+        })
+        .await?;
+        let head = self.shared.seen.lock().record.head.clone();
+        self.inner.left(self.key, &head);
+        tracing::debug!(state = %self.label(), ?end, "state ended");
+        Ok(())
+    }
+
+    /// Writes what `change` makes of the record, anew if another came between.
+    async fn rewrite(
+        &self,
+        change: impl Fn(&mut StateRecord, Time) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        for _ in 0..MAX_TRIES {
+            let Seen { version, mut record } = self.shared.seen.lock().clone();
+            if let Err(fault) = change(&mut record, self.inner.clock.now()) {
+                return Err(fault);
+            }
+            match self.inner.write(self.key, &mut record, Expected::Version(version)).await {
+                Ok(version) => {
+                    *self.shared.seen.lock() = Seen { version, record };
+                    self.shared.written.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(StoreError::Conflict { .. }) => {
+                    let seen = self.inner.read(self.key).await?.ok_or(Fault::Lost(Lost::NotFound))?;
+                    *self.shared.seen.lock() = seen;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Fault::Store(StoreError::Busy))
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("State").field(&self.label()).finish()
+    }
+}

@@ -1,0 +1,285 @@
+//! All states: made, found, recovered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::fault::{Fault, Lost};
+use super::name::{Kind, StateId};
+use super::record::{About, Head, StateRecord};
+use super::state::{Seen, State};
+use super::sweep;
+use crate::error::{Error, Reason};
+use crate::id::{Principal, SessionKey};
+use crate::port::clock::{Clock, Time};
+use crate::port::store::{Expected, RecordKey, Space, Store, StoreError};
+use crate::runtime::Census;
+
+/// Every bound and timeout of states.
+#[derive(Clone, Debug)]
+pub struct StateLimits {
+    /// A state that nobody uses for this long expires. `None`: never.
+    pub idle_ttl: Option<Duration>,
+    /// A state expires at this age, used or not. `None`: never.
+    pub max_lifetime: Option<Duration>,
+    /// How long a state that expired for want of use can be recovered.
+    pub retention: Duration,
+    /// How long the end of a state is remembered.
+    pub tombstone_ttl: Duration,
+    /// The most data one state may hold.
+    pub max_bytes: usize,
+    /// The most that a client may say of a state when it makes it.
+    pub max_about_bytes: usize,
+    /// States in all.
+    pub max_states: usize,
+    /// States of one principal.
+    pub max_states_per_principal: usize,
+}
+
+impl Default for StateLimits {
+    fn default() -> Self {
+        Self {
+            idle_ttl: Some(Duration::from_secs(30 * 60)),
+            max_lifetime: None,
+            retention: Duration::from_secs(24 * 60 * 60),
+            tombstone_ttl: Duration::from_secs(60 * 60),
+            max_bytes: 1 << 20,
+            max_about_bytes: 2 << 10,
+            max_states: 2_000_000,
+            max_states_per_principal: 2_000_000,
+        }
+    }
+}
+
+/// A state to be made.
+#[derive(Clone, Debug)]
+pub struct NewState {
+    /// What sort it is.
+    pub kind: Kind,
+    /// What its maker says of it.
+    pub about: About,
+    /// What it holds.
+    pub data: Bytes,
+    /// When it expires if nobody uses it, if not as the limits say.
+    pub idle_ttl: Option<Duration>,
+    /// When it expires used or not, if not as the limits say.
+    pub max_lifetime: Option<Duration>,
+}
+
+impl NewState {
+    /// A state that holds nothing.
+    pub fn of(kind: Kind) -> Self {
+        Self { kind, about: About::default(), data: Bytes::new(), idle_ttl: None, max_lifetime: None }
+    }
+}
+
+/// All states of a store. Cheap to clone.
+#[derive(Clone)]
+pub struct States(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) limits: StateLimits,
+    pub(super) census: Arc<Census>,
+    /// When this process began; older states were left by an earlier one.
+    pub(super) began: Time,
+    pub(super) stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl States {
+    /// Starts to keep states. Must be called within a tokio runtime.
+    pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits) -> Self {
+        let began = clock.now();
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let inner = Arc::new(Inner { store, clock, limits, census: Arc::default(), began, stop, tasks });
+        inner.tasks.spawn(sweep::run(Arc::clone(&inner)));
+        Self(inner)
+    }
+
+    /// Stops what runs in the background; the states stay where they are.
+    pub async fn stop(&self) {
+        self.0.stop.cancel();
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    /// The bounds in force.
+    pub fn limits(&self) -> &StateLimits {
+        &self.0.limits
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.census.total()
+    }
+
+    /// Makes a state.
+    ///
+    /// # Errors
+    /// When a limit is reached or the store fails.
+    pub async fn create(&self, owner: &Principal, new: NewState) -> Result<State, Fault> {
+        let inner = &self.0;
+        inner.check_size(new.data.len())?;
+        let about = new.about.data.as_ref().map_or(0, |data| data.get().len())
+            + new.about.label.as_ref().map_or(0, String::len);
+        if about > inner.limits.max_about_bytes {
+            return Err(Fault::TooLarge { bytes: about, limit: inner.limits.max_about_bytes });
+        }
+        let now = inner.clock.now();
+        let id = StateId::random();
+        let mut head = Head::new(owner.name(), new.kind.as_str(), new.about, now);
+        head.id = owner.name().map(|_| id.cookie());
+        head.idle_ms = new.idle_ttl.or(inner.limits.idle_ttl).map(millis);
+        head.ends = new.max_lifetime.or(inner.limits.max_lifetime).map(|life| now.after(life).0);
+        let (max, per_principal) = (inner.limits.max_states, inner.limits.max_states_per_principal);
+        let Ok(seat) = inner.census.try_take(owner, max, per_principal) else {
+            let error = Error::new(Reason::TooManyStates, "There are as many data sessions as there may be");
+            return Err(Fault::Full(error.with("limit", max.min(per_principal))));
+        };
+        let mut record = StateRecord { head, data: new.data };
+        inner.prolong(&mut record.head, now);
+        let key = id.key(owner);
+        let version = inner.write(key, &mut record, Expected::Absent).await?;
+        seat.keep();
+        tracing::debug!(state = %label(&key), kind = %record.head.kind, "state made");
+        Ok(State::new(Arc::clone(inner), id, key, Seen { version, record }))
+    }
+
+    /// Finds a state of the caller's, and puts off its expiry.
+    ///
+    /// # Errors
+    /// When there is none, it has ended, or the store fails. Another's state looks like one that never was.
+    pub async fn find(&self, owner: &Principal, id: StateId) -> Result<State, Fault> {
+        let state = self.look(owner, id).await?;
+        state.standing()?;
+        state.touch().await?;
+        Ok(state)
+    }
+
+    /// Finds a state of the caller's, and revives it if it expired for want of use and is still kept. Says
+    /// whether it had to be.
+    ///
+    /// # Errors
+    /// As for [`States::find`].
+    pub async fn recover(&self, owner: &Principal, id: StateId) -> Result<(State, bool), Fault> {
+        let state = self.look(owner, id).await?;
+        match state.standing() {
+            Ok(()) => {
+                state.touch().await?;
+                Ok((state, false))
+            }
+            Err(Fault::Lost(Lost::Expired)) => {
+                state.revive().await?;
+                tracing::info!(state = %state.label(), "an expired state was recovered");
+                Ok((state, true))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The state under a name, however it stands.
+    async fn look(&self, owner: &Principal, id: StateId) -> Result<State, Fault> {
+        let key = id.key(owner);
+        let seen = self.0.read(key).await?.filter(|seen| seen.record.head.owner.as_deref() == owner.name());
+        let seen = seen.ok_or(Fault::Lost(Lost::NotFound))?;
+        Ok(State::new(Arc::clone(&self.0), id, key, seen))
+    }
+}
+
+impl Inner {
+    pub(super) async fn read(&self, key: SessionKey) -> Result<Option<Seen>, Fault> {
+        let Some(kept) = self.store.get(record_key(key)).await? else { return Ok(None) };
+        match StateRecord::decode(&kept.value) {
+            Ok(record) => Ok(Some(Seen { version: kept.version, record })),
+            Err(error) => {
+                tracing::error!(state = %label(&key), %error, "a state cannot be read");
+                Err(Fault::Store(StoreError::Unavailable(error.to_string())))
+            }
+        }
+    }
+
+    /// Writes a record over what is expected. An answer that was lost is looked for.
+    pub(super) async fn write(
+        &self,
+        key: SessionKey,
+        record: &mut StateRecord,
+        expected: Expected,
+    ) -> Result<crate::port::store::Version, StoreError> {
+        record.head.stamp = stamp();
+        let deadline = self.deadline(&record.head);
+        let written = self.store.put(record_key(key), record.encode(), expected, deadline).await;
+        match written {
+            Err(StoreError::Unknown) => match self.read(key).await {
+                Ok(Some(seen)) if seen.record.head.stamp == record.head.stamp => Ok(seen.version),
+                Ok(seen) => Err(StoreError::Conflict { current: seen.map(|seen| seen.version) }),
+                Err(_) => Err(StoreError::Unknown),
+            },
+            written => written,
+        }
+    }
+
+    pub(super) fn check_size(&self, bytes: usize) -> Result<(), Fault> {
+        let limit = self.limits.max_bytes;
+        if bytes > limit { Err(Fault::TooLarge { bytes, limit }) } else { Ok(()) }
+    }
+
+    /// When a client may count on it until, if it is used now.
+    pub(super) fn promise(head: &Head, now: Time) -> Option<Time> {
+        let idle = head.idle_ms.map(|idle| now.after(Duration::from_millis(idle)));
+        match (idle, head.ends.map(Time)) {
+            (Some(idle), Some(ends)) => Some(idle.min(ends)),
+            (idle, ends) => idle.or(ends),
+        }
+    }
+
+    /// Puts off the expiry, by a little more than is promised, so that not every use has to be written down.
+    pub(super) fn prolong(&self, head: &mut Head, now: Time) {
+        head.used = now.0;
+        head.expires = head.idle_ms.map(|idle| {
+            let spare = (idle / 16).min(5 * 60 * 1000);
+            now.after(Duration::from_millis(idle + spare)).0
+        });
+    }
+
+    /// When the record has to be looked at.
+    fn deadline(&self, head: &Head) -> Option<Time> {
+        if head.end.is_some() {
+            return Some(Time(head.used).after(self.limits.tombstone_ttl));
+        }
+        let forgotten = head.expires.map(|at| Time(at).after(self.limits.retention));
+        match (forgotten, head.ends.map(Time)) {
+            (Some(forgotten), Some(ends)) => Some(forgotten.min(ends)),
+            (forgotten, ends) => forgotten.or(ends),
+        }
+    }
+}
+
+pub(super) fn record_key(key: SessionKey) -> RecordKey {
+    RecordKey { space: Space::State, key }
+}
+
+/// The name of a state in logs.
+pub(super) fn label(key: &SessionKey) -> String {
+    format!("d-{}", &key.hex()[24..])
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX >> 1)
+}
+
+fn stamp() -> u64 {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the operating system provides randomness");
+    u64::from_be_bytes(bytes)
+}
+
+impl std::fmt::Debug for States {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("States").field("count", &self.count()).finish()
+    }
+}

@@ -1,0 +1,124 @@
+//! What becomes of states that nobody comes back for: first they can still be recovered, then they are removed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::record::{About, Head, StateRecord};
+use super::states::{Inner, label};
+use crate::id::{Principal, SessionKey};
+use crate::port::clock::Time;
+use crate::port::store::{Expected, RecordKey, Space, StoreError, Version};
+use crate::record::End;
+
+/// How many records are handled at a time.
+const PAGE: usize = 256;
+
+/// When a record that cannot be read is tried again.
+const UNREADABLE_AGAIN: Duration = Duration::from_secs(60 * 60);
+
+/// Runs until it is stopped.
+pub(super) async fn run(inner: Arc<Inner>) {
+    let work = async {
+        count(&inner).await;
+        let every = (inner.limits.tombstone_ttl / 8).clamp(Duration::from_secs(1), Duration::from_secs(60));
+        loop {
+            if let Err(error) = sweep(&inner).await {
+                tracing::warn!(%error, "could not remove states that are over; trying again later");
+            }
+            tokio::time::sleep(every).await;
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = inner.stop.cancelled() => {}
+    }
+}
+
+/// Counts the states that an earlier process left.
+async fn count(inner: &Inner) {
+    let mut after = None;
+    loop {
+        let page = match inner.store.list(Space::State, after, PAGE).await {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::warn!(%error, "could not count the states in the store");
+                break;
+            }
+        };
+        let Some((last, _)) = page.last() else { break };
+        after = Some(*last);
+        for (key, record) in &page {
+            if let Ok(StateRecord { head, .. }) = StateRecord::decode(&record.value)
+                && head.end.is_none()
+                && Time(head.created) < inner.began
+            {
+                inner.census.found(*key, &owner(&head));
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    inner.census.found_all();
+}
+
+async fn sweep(inner: &Inner) -> Result<(), StoreError> {
+    loop {
+        let due = inner.store.expired(Space::State, inner.clock.now(), PAGE).await?;
+        let full = due.len() == PAGE;
+        for (key, version) in due {
+            match handle(inner, key, version).await {
+                // Somebody used it meanwhile.
+                Ok(()) | Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !full {
+            return Ok(());
+        }
+    }
+}
+
+/// Deals with one record that is due.
+async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<(), StoreError> {
+    let Some(kept) = inner.store.get(key).await?.filter(|kept| kept.version == version) else {
+        return Ok(());
+    };
+    let mut record = match StateRecord::decode(&kept.value) {
+        Ok(record) => record,
+        Err(error) => {
+            tracing::error!(state = %label(&key.key), %error, "a state that is due cannot be read; left as it is");
+            let later = inner.clock.now().after(UNREADABLE_AGAIN);
+            return inner.store.put(key, kept.value, Expected::Version(version), Some(later)).await.map(drop);
+        }
+    };
+    if record.head.end.is_some() {
+        return inner.store.delete(key, version).await;
+    }
+    let now = inner.clock.now();
+    let head = record.head.clone();
+    if head.is_too_old(now) {
+        // It cannot be recovered, so its data go; its end is remembered.
+        record.head.end = Some(End::Expired);
+        record.head.used = now.0;
+        record.head.about = About::default();
+        record.head.id = None;
+        record.data = Bytes::new();
+        inner.write(key.key, &mut record, Expected::Version(version)).await?;
+    } else {
+        inner.store.delete(key, version).await?;
+    }
+    inner.left(key.key, &head);
+    Ok(())
+}
+
+impl Inner {
+    /// A state counts no more.
+    pub(super) fn left(&self, key: SessionKey, head: &Head) {
+        self.census.leave(key, &owner(head), Time(head.created) < self.began);
+    }
+}
+
+fn owner(head: &Head) -> Principal {
+    head.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named)
+}
