@@ -60,13 +60,12 @@ impl Inner {
     pub(super) fn entombed(self: &Arc<Self>, key: &SessionKey, end: End) -> bool {
         let risen = {
             let mut waking = self.waking.0.lock();
-            match waking.get_mut(key) {
-                Some(flight) => {
-                    flight.doomed = Some(end);
-                    None
-                }
-                None => self.live.by_key(key),
+            // First, because a session that has just risen is on the list for a moment longer.
+            let risen = self.live.by_key(key);
+            if let (None, Some(flight)) = (&risen, waking.get_mut(key)) {
+                flight.doomed = Some(end);
             }
+            risen
         };
         let Some(session) = risen else { return false };
         // Its tombstone is there already; that another one is written over it does no harm.
@@ -154,6 +153,18 @@ pub(super) async fn any_dormant(inner: &Inner, key: SessionKey) -> Result<Option
     })
 }
 
+/// What to tell somebody who found a session a moment ago that is over now.
+async fn how_it_ended(inner: &Inner, key: SessionKey) -> Error {
+    match inner.store.get(RecordKey::session(key)).await {
+        Ok(Some(record)) => match Kept::decode(&record.value) {
+            Ok(Kept::Tombstone(tombstone)) => ended_error(tombstone.end),
+            _ => unknown_error(),
+        },
+        Ok(None) => unknown_error(),
+        Err(error) => store_failed(error),
+    }
+}
+
 enum Found {
     Awake(Arc<Session>),
     Waking(watch::Receiver<Outcome>),
@@ -200,7 +211,7 @@ impl Drop for Listed {
 
 async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> {
     let key = id.key();
-    let Some(dormant) = any_dormant(inner, key).await? else { return Err(unknown_error()) };
+    let Some(dormant) = any_dormant(inner, key).await? else { return Err(how_it_ended(inner, key).await) };
     let owner = dormant.owner();
     let record = &dormant.record;
     let broken = |what: &'static str| Error::new(Reason::StoreUnavailable, what);
@@ -209,7 +220,17 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     let phase = Phase::parse(&record.phase).ok_or_else(|| broken("The session's record is damaged"))?;
     let held = inner.store.owner(key).await.map_err(store_failed)?;
     let last = held.map(|(_, epoch)| epoch);
-    let epoch = inner.store.claim(key, inner.node, last).await.map_err(store_failed)?;
+    let epoch = match inner.store.claim(key, inner.node, last).await {
+        Ok(epoch) => epoch,
+        // Ended between the two looks: say how.
+        Err(StoreError::Fenced) => {
+            if any_dormant(inner, key).await?.is_none() {
+                return Err(how_it_ended(inner, key).await);
+            }
+            return Err(broken("The session has changed while it was being woken; try again"));
+        }
+        Err(error) => return Err(store_failed(error)),
+    };
     let survey = inner.store.survey(key).await.map_err(store_failed)?;
     let initialize = RawJson::of(&record.initialize);
     let mut state = State::new(initialize.clone(), revision, inner.census.seat(&owner));

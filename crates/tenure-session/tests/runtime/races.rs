@@ -104,13 +104,15 @@ async fn whenever_a_waking_session_is_deleted_it_stays_dead() {
     let second = runtime::start(store, Arc::new(Slow(Duration::ZERO)), Limits::default());
     for (n, id) in ids.into_iter().enumerate() {
         let finding = second.clone();
-        let find = tokio::spawn(async move { finding.find(&id, &Principal::ANONYMOUS).await.is_ok() });
+        let find = tokio::spawn(async move { finding.find(&id, &Principal::ANONYMOUS).await.err() });
         // Another moment of the wake each time.
         for _ in 0..n % 150 {
             tokio::task::yield_now().await;
         }
         second.delete(&id, &Principal::ANONYMOUS).await.unwrap();
-        find.await.unwrap();
+        if let Some(error) = find.await.unwrap() {
+            assert_eq!(error.reason(), Reason::SessionDeleted, "session {n}: {error}");
+        }
         if let Ok(found) = second.find(&id, &Principal::ANONYMOUS).await {
             assert!(request(&found, 1, "ping").await.is_err(), "session {n} was deleted and is alive");
         }
