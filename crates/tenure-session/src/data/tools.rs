@@ -264,9 +264,9 @@ fn fate(idle: Option<Duration>, life: Option<Duration>) -> String {
 fn span(duration: Duration) -> String {
     let seconds = duration.as_secs().max(1);
     let (count, unit) = match seconds {
-        _ if seconds % 86_400 == 0 => (seconds / 86_400, "day"),
-        _ if seconds % 3600 == 0 => (seconds / 3600, "hour"),
-        _ if seconds % 60 == 0 => (seconds / 60, "minute"),
+        _ if seconds.is_multiple_of(86_400) => (seconds / 86_400, "day"),
+        _ if seconds.is_multiple_of(3600) => (seconds / 3600, "hour"),
+        _ if seconds.is_multiple_of(60) => (seconds / 60, "minute"),
         _ => (seconds, "second"),
     };
     format!("{count} {unit}{}", if count == 1 { "" } else { "s" })

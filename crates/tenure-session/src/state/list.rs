@@ -1,9 +1,9 @@
 //! What states there are: of one owner, for that owner; of all, for operators.
 
 use super::fault::Fault;
+use super::held::{Seen, State};
 use super::name::{StateId, first_key, is_of};
 use super::record::{About, Edition, StateRecord};
-use super::state::{Seen, State};
 use super::states::{Inner, States, label};
 use crate::error::Reason;
 use crate::id::{Principal, SessionKey};

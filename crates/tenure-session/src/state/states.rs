@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::fault::{Fault, Lost};
+use super::held::{Seen, State};
 use super::name::{Kind, StateId};
 use super::record::{About, Head, StateRecord};
-use super::state::{Seen, State};
 use super::sweep;
 use crate::error::{Error, Reason};
 use crate::id::{Principal, SessionKey};

@@ -273,9 +273,7 @@ impl State {
     ) -> Result<(), Fault> {
         for _ in 0..MAX_TRIES {
             let Seen { version, mut record } = self.shared.seen.lock().clone();
-            if let Err(fault) = change(&mut record, self.inner.clock.now()) {
-                return Err(fault);
-            }
+            change(&mut record, self.inner.clock.now())?;
             match self.inner.write(self.key, &mut record, Expected::Version(version)).await {
                 Ok(version) => {
                     *self.shared.seen.lock() = Seen { version, record };
