@@ -2,9 +2,10 @@
 //!
 //! [`http::Endpoint`] speaks Streamable HTTP for the sessions it was given; it is a `tower` service, so
 //! it can be mounted in any hyper or axum server. [`serve`] is the server we ship: HTTP/1.1 and HTTP/2,
-//! optional TLS, bounded in every direction.
+//! optional TLS, bounded in every direction. [`stdio::Stdio`] speaks to one client over a pair of byte streams.
 
 pub mod http;
 pub mod serve;
 pub mod stall;
+pub mod stdio;
 pub mod tls;

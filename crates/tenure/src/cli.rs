@@ -10,6 +10,8 @@ mod report;
 mod serve;
 mod sessions;
 mod show;
+mod signals;
+mod stdio;
 mod store;
 mod table;
 mod words;
@@ -48,6 +50,16 @@ enum Command {
         tenure serve --config tenure.toml             with a configuration file\n  \
         tenure serve --tls-cert c.pem --tls-key k.pem over HTTPS")]
     Serve(ServeArgs),
+    /// Serve MCP to the one who started it, over standard input and output.
+    #[command(
+        after_help = "The session ends when standard input does, or on SIGTERM. Logs go to standard error.\n\n\
+        Examples:\n  \
+        tenure stdio                                  the demo server\n  \
+        tenure stdio --store memory:                  beside another tenure that has the store open\n  \
+        tenure stdio --log-level warn                 with fewer logs\n  \
+        claude mcp add demo -- tenure stdio           as a server of an MCP client"
+    )]
+    Stdio(StdioArgs),
     /// Look at sessions, end them, move them.
     #[command(subcommand)]
     Sessions(sessions::Command),
@@ -80,6 +92,35 @@ struct ServeArgs {
     /// The address to listen on; port 0 takes a free one. [default: 127.0.0.1:8484]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The certificate chain (PEM); turns TLS on.
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// The certificate's private key (PEM).
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
+    /// Host names to answer to, besides loopback; `*` for any. May be given several times.
+    #[arg(long, value_name = "HOST")]
+    allow_host: Vec<String>,
+    /// Origins to answer to, besides loopback; `*` for any. May be given several times.
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+    #[command(flatten)]
+    settings: SettingArgs,
+}
+
+#[derive(Args, Debug)]
+struct StdioArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    settings: SettingArgs,
+}
+
+/// Where sessions are kept, and where the rest is set.
+#[derive(Args, Debug)]
+struct StoreArgs {
     /// Where sessions are kept: disk:PATH, disk: for a folder of the user's own, or memory:. [default: disk:]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -95,18 +136,11 @@ struct ServeArgs {
     /// A set of defaults: development, single_node, cluster, high_volume or long_running.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// The certificate chain (PEM); turns TLS on.
-    #[arg(long, value_name = "FILE")]
-    tls_cert: Option<String>,
-    /// The certificate's private key (PEM).
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<String>,
-    /// Host names to answer to, besides loopback; `*` for any. May be given several times.
-    #[arg(long, value_name = "HOST")]
-    allow_host: Vec<String>,
-    /// Origins to answer to, besides loopback; `*` for any. May be given several times.
-    #[arg(long, value_name = "ORIGIN")]
-    allow_origin: Vec<String>,
+}
+
+/// What is logged, and any other setting.
+#[derive(Args, Debug)]
+struct SettingArgs {
     /// How logs look: auto, pretty or json. [default: auto]
     #[arg(long, value_name = "FORMAT")]
     log: Option<String>,
@@ -121,39 +155,62 @@ struct ServeArgs {
 impl ServeArgs {
     fn sources(&self) -> Result<Sources, Failure> {
         let list = |values: &[String]| (!values.is_empty()).then(|| values.join(","));
-        let named = [
-            ("profile", self.profile.clone()),
+        let own = [
             ("listen", self.listen.clone()),
-            ("store", self.store.clone()),
-            ("durability", self.durability.clone()),
-            ("store_key_file", self.store_key_file.clone()),
             ("tls.cert", self.tls_cert.clone()),
             ("tls.key", self.tls_key.clone()),
             ("http.allowed_hosts", list(&self.allow_host)),
             ("http.allowed_origins", list(&self.allow_origin)),
-            ("log.format", self.log.clone()),
-            ("log.level", self.log_level.clone()),
         ];
-        let mut flags: Vec<(String, String)> =
-            named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
-        for set in &self.set {
-            let Some((key, value)) = set.split_once('=') else {
-                return Err(Failure::new(format!("`--set {set}` has no value"))
-                    .hint("write it as `--set session.idle_ttl=1h`"));
-            };
-            flags.push((key.trim().to_owned(), value.trim().to_owned()));
-        }
-        sources(self.config.as_deref(), flags)
+        flagged(&self.store, &self.settings, own)
     }
 
     fn config(&self) -> Result<Config, Failure> {
-        let (config, warnings) = Config::load(&self.sources()?)?;
-        for warning in warnings {
-            // Nobody is left to tell if standard error is gone.
-            let _ = writeln!(std::io::stderr(), "warning: {warning}");
-        }
-        Ok(config)
+        load(&self.sources()?)
     }
+}
+
+impl StdioArgs {
+    fn config(&self) -> Result<Config, Failure> {
+        load(&flagged(&self.store, &self.settings, [])?)
+    }
+}
+
+/// Loads the configuration and says what is odd about it.
+fn load(sources: &Sources) -> Result<Config, Failure> {
+    let (config, warnings) = Config::load(sources)?;
+    for warning in warnings {
+        // Nobody is left to tell if standard error is gone.
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    }
+    Ok(config)
+}
+
+/// All sources, with the flags of a command that serves.
+fn flagged<const N: usize>(
+    store: &StoreArgs,
+    settings: &SettingArgs,
+    own: [(&str, Option<String>); N],
+) -> Result<Sources, Failure> {
+    let shared = [
+        ("profile", store.profile.clone()),
+        ("store", store.store.clone()),
+        ("durability", store.durability.clone()),
+        ("store_key_file", store.store_key_file.clone()),
+        ("log.format", settings.log.clone()),
+        ("log.level", settings.log_level.clone()),
+    ];
+    let named = shared.into_iter().chain(own);
+    let mut flags: Vec<(String, String)> =
+        named.filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+    for set in &settings.set {
+        let Some((key, value)) = set.split_once('=') else {
+            return Err(Failure::new(format!("`--set {set}` has no value"))
+                .hint("write it as `--set session.idle_ttl=1h`"));
+        };
+        flags.push((key.trim().to_owned(), value.trim().to_owned()));
+    }
+    sources(store.config.as_deref(), flags)
 }
 
 /// What was written where: in a file, in the environment, on the command line.
@@ -192,6 +249,7 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(&args.config()?)?,
+        Command::Stdio(args) => stdio::run(&args.config()?)?,
         Command::Sessions(command) => sessions::run(command)?,
         Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {

@@ -1,6 +1,7 @@
 //! Tenure keeps MCP sessions: the parts of the binary, for tests and embedders.
 //!
-//! [`Node::start`] is a whole server in this process; `main` is that plus a command line.
+//! [`Node::start`] is a whole server in this process, [`StdioNode::start`] one with a single client; `main` is that
+//! plus a command line.
 
 pub mod cli;
 pub mod config;
@@ -12,4 +13,4 @@ mod operator;
 mod times;
 mod wire;
 
-pub use node::Node;
+pub use node::{Node, StdioNode};

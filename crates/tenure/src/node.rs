@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_session::data::KindOfState;
 use tenure_session::port::backend::Backend;
 use tenure_session::runtime::Sessions;
-
+use tenure_session::state::States;
+use tenure_transport::stdio::Stdio;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -14,7 +17,7 @@ use crate::cli::Failure;
 use crate::config::Config;
 use crate::control::Control;
 use crate::operator::Operator;
-use crate::wire::{self, Assembled, Opened};
+use crate::wire::{self, Assembled, AssembledStdio, Opened, Served};
 
 /// A server with its sessions, running until it is stopped.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub struct Node {
     address: SocketAddr,
     scheme: &'static str,
     sessions: Sessions,
+    states: States,
     store: Opened,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -33,7 +37,7 @@ impl Node {
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
-        Self::with_backend(config, wire::backend()).await
+        Self::serve(config, wire::demo()).await
     }
 
     /// Starts a server with this backend behind it.
@@ -41,7 +45,23 @@ impl Node {
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
     pub async fn with_backend(config: &Config, backend: Arc<dyn Backend>) -> Result<Self, Failure> {
-        let Assembled { sessions, server, store, folder } = wire::assemble(config, backend).await?;
+        Self::with_kinds(config, backend, Vec::new()).await
+    }
+
+    /// Starts a server with this backend behind it, whose tools work on these kinds of state.
+    ///
+    /// # Errors
+    /// When the store, TLS or the address cannot be set up.
+    pub async fn with_kinds(
+        config: &Config,
+        backend: Arc<dyn Backend>,
+        kinds: Vec<KindOfState>,
+    ) -> Result<Self, Failure> {
+        Self::serve(config, Served { backend, kinds }).await
+    }
+
+    async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
+        let Assembled { sessions, states, server, store, folder } = wire::assemble(config, served).await?;
         let address = server
             .local_addr()
             .map_err(|error| Failure::new("cannot tell the address that was bound").caused_by(error))?;
@@ -50,20 +70,10 @@ impl Node {
         let drain = drain(sessions.clone(), config.shutdown_grace);
         let served = server.run(stop.clone(), drain);
         let operator = Operator::online(store.clone(), sessions.clone());
-        match folder.and_then(|folder| Control::bind(&folder, operator)) {
-            None => tasks.spawn(served),
-            // Operators can look until all is done: a server that takes long to stop is what they look at.
-            Some(control) => tasks.spawn(async move {
-                let over = CancellationToken::new();
-                let served = async {
-                    served.await;
-                    over.cancel();
-                };
-                tokio::join!(served, control.run(over.clone()));
-            }),
-        };
+        let control = folder.and_then(|folder| Control::bind(&folder, operator));
+        tasks.spawn(watched(served, control));
         tasks.close();
-        Ok(Self { address, scheme, sessions, store, stop, tasks })
+        Ok(Self { address, scheme, sessions, states, store, stop, tasks })
     }
 
     /// The MCP endpoint.
@@ -81,6 +91,11 @@ impl Node {
         &self.sessions
     }
 
+    /// The data sessions.
+    pub fn states(&self) -> &States {
+        &self.states
+    }
+
     /// The store.
     pub fn store(&self) -> &Opened {
         &self.store
@@ -90,7 +105,74 @@ impl Node {
     pub async fn stop(self) {
         self.stop.cancel();
         self.tasks.wait().await;
+        self.states.stop().await;
     }
+}
+
+/// A process with one client, over a pair of byte streams.
+#[derive(Debug)]
+pub struct StdioNode {
+    sessions: Sessions,
+    states: States,
+    stdio: Stdio,
+    // Until the end, for operators.
+    control: Option<Control>,
+}
+
+impl StdioNode {
+    /// Gets ready to serve the demo.
+    ///
+    /// # Errors
+    /// When the store cannot be opened.
+    pub async fn start(config: &Config) -> Result<Self, Failure> {
+        Self::serve(config, wire::demo()).await
+    }
+
+    /// Gets ready to serve this backend.
+    ///
+    /// # Errors
+    /// When the store cannot be opened.
+    pub async fn with_backend(config: &Config, backend: Arc<dyn Backend>) -> Result<Self, Failure> {
+        Self::serve(config, Served { backend, kinds: Vec::new() }).await
+    }
+
+    async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
+        let AssembledStdio { sessions, states, stdio, store, folder } =
+            wire::assemble_stdio(config, served).await?;
+        let operator = Operator::online(store, sessions.clone());
+        let control = folder.and_then(|folder| Control::bind(&folder, operator));
+        Ok(Self { sessions, states, stdio, control })
+    }
+
+    /// The sessions, of which there will be one.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Serves until the client closes its end, nobody reads the output, or it is told to stop; finishes what is in
+    /// flight within the grace period, which ends at once if it is told to stop meanwhile; deletes the session.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops everything that is under way; the session is left to expire.
+    pub async fn run<R, W>(self, input: R, output: W, stop: CancellationToken)
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Send + 'static,
+    {
+        watched(self.stdio.run(input, output, stop), self.control).await;
+        self.states.stop().await;
+    }
+}
+
+/// Operators can look until all is done: a server that takes long to stop is what they look at.
+async fn watched(served: impl Future<Output = ()>, control: Option<Control>) {
+    let Some(control) = control else { return served.await };
+    let over = CancellationToken::new();
+    let served = async {
+        served.await;
+        over.cancel();
+    };
+    tokio::join!(served, control.run(over.clone()));
 }
 
 async fn drain(sessions: Sessions, grace: Duration) {

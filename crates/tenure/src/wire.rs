@@ -2,11 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use tenure_session::Limits;
+use tenure_session::data::{DataLayer, KindOfState, Required};
 use tenure_session::port::backend::Backend;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::port::store::{Space, Store};
 use tenure_session::runtime::{Parts, Sessions};
+use tenure_session::state::States;
 use tenure_store::copy::{self, CopyError};
 pub(crate) use tenure_store::copy::{Progress as CopyProgress, Totals as CopyTotals, save_log};
 #[cfg(test)]
@@ -18,14 +22,21 @@ use tenure_store::open::{Location, OpenError, Options};
 use tenure_store::sealed::keys::{self, Keys};
 use tenure_transport::http::{Endpoint, Router};
 use tenure_transport::serve::Server;
+use tenure_transport::stdio::Stdio;
 use tenure_transport::tls;
 
 use crate::cli::Failure;
-use crate::config::{Config, Durability};
+use crate::config::{Config, Durability, Offer};
+
+/// What is served: a server, and what its data sessions hold.
+pub(crate) struct Served {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) kinds: Vec<KindOfState>,
+}
 
 /// The server behind a gateway that was given none: the demo.
-pub(crate) fn backend() -> Arc<dyn Backend> {
-    Arc::new(crate::demo::backend())
+pub(crate) fn demo() -> Served {
+    Served { backend: Arc::new(crate::demo::backend()), kinds: vec![crate::demo::workspace()] }
 }
 
 /// Where the store is, with the user's own folder in place of none.
@@ -56,7 +67,7 @@ pub(crate) fn keys(file: Option<&PathBuf>) -> Result<Option<Keys>, Failure> {
 }
 
 /// Opens the store that the configuration names.
-pub(crate) async fn store(config: &Config) -> Result<Opened, Failure> {
+pub(crate) async fn store(config: &Config) -> Result<Access, Failure> {
     let location = location(&config.store)?;
     let options = Options {
         sync: match config.durability {
@@ -66,7 +77,7 @@ pub(crate) async fn store(config: &Config) -> Result<Opened, Failure> {
         max_event_bytes: config.max_total_event_bytes,
         keys: keys(config.store_key_file.as_ref())?,
     };
-    location.open(options).await.map_err(|error| cannot_open(&config.store, error))
+    access(&config.store, location.open(options).await)
 }
 
 /// The failure of a store that cannot be opened, with what can be done about it.
@@ -119,7 +130,11 @@ pub(crate) enum Access {
 /// Opens a store for a command, or makes a new one there.
 pub(crate) async fn open(url: &str, key_file: Option<&PathBuf>) -> Result<Access, Failure> {
     let options = Options { keys: keys(key_file)?, ..Options::default() };
-    match location(url)?.open(options).await {
+    access(url, location(url)?.open(options).await)
+}
+
+fn access(url: &str, opened: Result<Opened, OpenError>) -> Result<Access, Failure> {
+    match opened {
         Ok(opened) => Ok(Access::Open(opened)),
         Err(error) if matches!(error, OpenError::Disk(DiskError::InUse(_))) => {
             Ok(Access::InUse(cannot_open(url, error)))
@@ -216,9 +231,27 @@ pub(crate) fn new_key() -> (impl std::ops::Deref<Target = String>, String) {
     (key, id.expect("a fresh key is a key"))
 }
 
+/// Puts data sessions in front of a server, if they are offered.
+fn with_data_sessions(config: &Config, served: Served, store: &Arc<dyn Store>) -> (Arc<dyn Backend>, States) {
+    let Served { backend, kinds } = served;
+    // Kept also when none are offered: those that are there expire, and operators can see them.
+    let states = States::start(Arc::clone(store), Arc::new(SystemClock), config.data.limits.clone());
+    let policy = config.data.policy.clone();
+    let offered = match config.data.offer {
+        Offer::Auto => !kinds.is_empty() || policy.required != Required::None,
+        Offer::Always => true,
+        Offer::Never => false,
+    };
+    if !offered {
+        return (backend, states);
+    }
+    (Arc::new(DataLayer::new(backend, states.clone(), policy, kinds)), states)
+}
+
 /// The parts of a running server.
 pub(crate) struct Assembled {
     pub(crate) sessions: Sessions,
+    pub(crate) states: States,
     pub(crate) server: Server,
     pub(crate) store: Opened,
     /// The store's folder, if it has one.
@@ -226,7 +259,7 @@ pub(crate) struct Assembled {
 }
 
 /// Puts the sessions and the server together and binds the address.
-pub(crate) async fn assemble(config: &Config, backend: Arc<dyn Backend>) -> Result<Assembled, Failure> {
+pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assembled, Failure> {
     let tls = match &config.tls {
         None => None,
         Some(files) => Some(tls::acceptor(&files.cert, &files.key).map_err(|error| {
@@ -235,15 +268,63 @@ pub(crate) async fn assemble(config: &Config, backend: Arc<dyn Backend>) -> Resu
                 .hint("`tls.cert` and `tls.key` name PEM files: the certificate chain and its private key")
         })?),
     };
-    let opened = store(config).await?;
-    let (store, limits) = (Arc::clone(&opened.store), config.limits.clone());
-    let sessions = Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits });
+    let opened = match store(config).await? {
+        Access::Open(opened) => opened,
+        Access::InUse(failure) => return Err(failure),
+    };
+    let (sessions, states) = sessions(&opened, config, config.limits.clone(), served);
     let router = Router::new(Endpoint::new(sessions.clone(), config.rules.clone()));
     let server = Server::bind(config.listen, router, tls, config.bounds.clone()).await.map_err(|error| {
         Failure::new(format!("cannot listen on `{}`", config.listen))
             .caused_by(error)
             .hint("stop the other process, or choose another address with `--listen`")
     })?;
-    let folder = opened.disk.is_some().then(|| folder(&config.store)).transpose()?;
-    Ok(Assembled { sessions, server, store: opened, folder })
+    let folder = control_folder(config, &opened)?;
+    Ok(Assembled { sessions, states, server, store: opened, folder })
+}
+
+/// The parts of a process that serves one client over stdio.
+pub(crate) struct AssembledStdio {
+    pub(crate) sessions: Sessions,
+    pub(crate) states: States,
+    pub(crate) stdio: Stdio,
+    pub(crate) store: Opened,
+    /// The store's folder, if it has one.
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// Puts the sessions and the connection together.
+pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<AssembledStdio, Failure> {
+    let opened = match store(config).await? {
+        Access::Open(opened) => opened,
+        Access::InUse(failure) => {
+            return Err(failure.hint(
+                "run `tenure serve` once and let clients connect to it over HTTP, or keep this client's session \
+                 elsewhere with `--store disk:PATH`, or nowhere with `--store memory:`",
+            ));
+        }
+    };
+    let limits = Limits {
+        // Only the client of a POST has to be told early that its answer comes on a stream.
+        json_wait: Duration::ZERO,
+        // The session lives as long as its connection: its client could not begin another. The time after which an
+        // unused session expires stays, for those that a kill leaves in the store.
+        max_lifetime: None,
+        ..config.limits.clone()
+    };
+    let (sessions, states) = sessions(&opened, config, limits, served);
+    let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace);
+    let folder = control_folder(config, &opened)?;
+    Ok(AssembledStdio { sessions, states, stdio, store: opened, folder })
+}
+
+fn sessions(opened: &Opened, config: &Config, limits: Limits, served: Served) -> (Sessions, States) {
+    let store = Arc::clone(&opened.store);
+    let (backend, states) = with_data_sessions(config, served, &store);
+    (Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits }), states)
+}
+
+/// Where the control socket goes, if the store has a folder.
+fn control_folder(config: &Config, opened: &Opened) -> Result<Option<PathBuf>, Failure> {
+    opened.disk.is_some().then(|| folder(&config.store)).transpose()
 }

@@ -4,11 +4,12 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::Failure;
+use super::signals::Signals;
 use crate::config::Config;
 use crate::node::Node;
 
 /// How long threads that are still at work get when everything else is over.
-const LEFT_BEHIND: Duration = Duration::from_secs(5);
+pub(super) const LEFT_BEHIND: Duration = Duration::from_secs(5);
 
 /// Serves until SIGINT or SIGTERM.
 pub(super) fn run(config: &Config) -> Result<(), Failure> {
@@ -48,28 +49,5 @@ fn announce(url: &str) -> Result<(), Failure> {
             Err(Failure::new("cannot write to standard output").caused_by(error))
         }
         _ => Ok(()),
-    }
-}
-
-struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn listen() -> Result<Self, Failure> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let failed = |error| Failure::new("cannot listen for signals").caused_by(error);
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
-            terminate: signal(SignalKind::terminate()).map_err(failed)?,
-        })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-        }
     }
 }

@@ -1,0 +1,356 @@
+//! What a line of the client means: the session it opens, and everything it says in it.
+//!
+//! In: lines. Out: tasks that carry answers to the output. Nothing here waits for an answer but for that to
+//! `initialize`, without which no other line makes sense.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use tenure_session::message::{self, Malformed};
+use tenure_session::runtime::Caller;
+use tenure_session::{
+    Answer, Error, Incoming, Message, Method, Notification, Principal, RawJson, Reason, Request, RequestId,
+    Response, RpcError, Session, Sessions, protocol,
+};
+use tokio::io::AsyncRead;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::lines::{Line, Lines};
+use super::pump::{Ended, Outlet};
+use super::questions::Questions;
+use super::skim::Skimmed;
+
+/// One client.
+pub(super) struct Connection {
+    sessions: Sessions,
+    output: mpsc::Sender<Bytes>,
+    questions: Arc<Questions>,
+    session: Option<Arc<Session>>,
+    /// A line that came while the session was being opened, and waits for that.
+    held: Option<Line>,
+    max_line_bytes: usize,
+    pub(super) tasks: Tasks,
+}
+
+/// The tasks of a connection, and what they are told.
+#[derive(Clone, Default)]
+pub(super) struct Tasks {
+    pub(super) running: TaskTracker,
+    /// All are dropped.
+    pub(super) kill: CancellationToken,
+    /// The session was ended by somebody else.
+    pub(super) over: CancellationToken,
+    /// Nothing more will happen; what was said is still to be taken.
+    pub(super) leaving: CancellationToken,
+}
+
+impl Tasks {
+    /// Starts the one who writes; he tells when nobody reads. Not among those who wait for him.
+    pub(super) fn writer(
+        &self,
+        writing: impl Future<Output = io::Result<()>> + Send + 'static,
+        unread: CancellationToken,
+    ) -> impl Future<Output = ()> {
+        let kill = self.kill.clone();
+        let writer = TaskTracker::new();
+        writer.spawn(async move {
+            if let Some(Err(error)) = kill.run_until_cancelled(writing).await {
+                // A client that went away is everyday life.
+                tracing::debug!(%error, "the output cannot be written");
+                unread.cancel();
+            }
+        });
+        writer.close();
+        async move { writer.wait().await }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let kill = self.kill.clone();
+        self.running.spawn(async move { kill.run_until_cancelled(task).await });
+    }
+}
+
+impl Connection {
+    pub(super) fn new(sessions: Sessions, output: mpsc::Sender<Bytes>, max_line_bytes: usize) -> Self {
+        Self {
+            sessions,
+            output,
+            questions: Arc::default(),
+            session: None,
+            held: None,
+            max_line_bytes,
+            tasks: Tasks::default(),
+        }
+    }
+
+    /// The session, if there is one.
+    pub(super) fn session(&self) -> Option<&Arc<Session>> {
+        self.session.as_ref()
+    }
+
+    /// Takes lines until there are no more, or nobody reads the answers.
+    ///
+    /// # Cancel safety
+    /// A line that was taken may be lost, and a session that is being opened is not opened.
+    pub(super) async fn read(&mut self, lines: &mut Lines<impl AsyncRead + Unpin>) {
+        loop {
+            // Room in the queue first. It is given out in turn, so whoever has an answer already comes before the
+            // next line, and a client that does not read can ask for no more than what is under way.
+            match self.output.reserve().await {
+                Ok(room) => drop(room),
+                Err(_) => break,
+            }
+            let line = match self.held.take() {
+                Some(line) => Ok(Some(line)),
+                None => lines.next().await,
+            };
+            match line {
+                Ok(Some(line)) => self.take(line, lines).await,
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "the input cannot be read; taken for its end");
+                    break;
+                }
+            }
+        }
+        // Nobody will answer what the server asks.
+        self.questions.close(self.session.as_ref());
+    }
+
+    /// The client says nothing more and may not even listen.
+    pub(super) fn gone(&self) {
+        self.questions.close(self.session.as_ref());
+    }
+
+    async fn take(&mut self, line: Line, lines: &mut Lines<impl AsyncRead + Unpin>) {
+        let body = match line {
+            Line::Whole(body) => body,
+            Line::TooLong(skimmed) => return self.too_long(skimmed).await,
+        };
+        match Incoming::parse(&body) {
+            Ok(Incoming::One(Message::Request(request))) => self.request(request, lines).await,
+            Ok(Incoming::One(Message::Notification(notification))) => self.notification(notification),
+            Ok(Incoming::One(Message::Response(response))) => self.response(response),
+            Ok(Incoming::Batch(elements)) => {
+                if let Err(error) = self.batch(&elements) {
+                    self.refuse(&error, None).await;
+                }
+            }
+            Err(Malformed::Syntax(detail)) => {
+                let error = Error::new(Reason::ParseError, format!("The line is not valid JSON: {detail}"));
+                self.refuse(&error, None).await;
+            }
+            Err(Malformed::Envelope(detail, id)) => self.refuse(&no_message(detail), id.as_ref()).await,
+        }
+    }
+
+    async fn request(&mut self, request: Request, lines: &mut Lines<impl AsyncRead + Unpin>) {
+        let id = request.id.clone();
+        if let Some(version) = protocol::meta_version(request.params.as_ref()) {
+            // The modern era is not served yet; its clients fall back to `initialize`.
+            return self.refuse(&protocol::unsupported(&version), Some(&id)).await;
+        }
+        match (&self.session, &request.method) {
+            (Some(session), _) => self.call(Arc::clone(session), request).await,
+            (None, Method::Initialize) => self.open(request, lines).await,
+            (None, Method::Ping) => self.say(pong(&id)).await,
+            (None, _) => {
+                let text = "There is no session yet: send initialize first";
+                self.refuse(&Error::new(Reason::NotInitialized, text), Some(&id)).await;
+            }
+        }
+    }
+
+    /// Opens the session. Meanwhile pings are answered; any other line waits, and those after it are not read.
+    async fn open(&mut self, request: Request, lines: &mut Lines<impl AsyncRead + Unpin>) {
+        let id = request.id.clone();
+        let sessions = self.sessions.clone();
+        let mut opening = pin!(sessions.create(request, &Principal::ANONYMOUS));
+        let mut listening = true;
+        let created = loop {
+            let line = tokio::select! {
+                created = &mut opening => break created,
+                line = lines.next(), if listening => line,
+            };
+            match line {
+                Ok(Some(line)) => match pinged(&line) {
+                    Some(id) => self.say(pong(&id)).await,
+                    None => {
+                        self.held = Some(line);
+                        listening = false;
+                    }
+                },
+                // Found once more when the session is open.
+                Ok(None) | Err(_) => listening = false,
+            }
+        };
+        let created = match created {
+            Ok(created) => created,
+            Err(error) => return self.refuse(&error, Some(&id)).await,
+        };
+        // Before anything else of the session.
+        self.say(created.answer).await;
+        if let Some(session) = created.session {
+            self.listen(&session).await;
+            self.session = Some(session);
+        }
+    }
+
+    /// Begins to carry what belongs to no request.
+    async fn listen(&self, session: &Arc<Session>) {
+        match session.listen(None).await {
+            Ok(reader) => {
+                let news = self.outlet(session).news(reader, self.tasks.leaving.clone());
+                let over = self.tasks.over.clone();
+                self.tasks.spawn(async move {
+                    // This stream is complete when its session is over, and not before.
+                    if news.await == Ended::Complete {
+                        over.cancel();
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(session = session.label(), %error, "news are not passed on");
+            }
+        }
+    }
+
+    /// Sends a request on its way.
+    async fn call(&self, session: Arc<Session>, request: Request) {
+        let outlet = self.outlet(&session);
+        let id = request.id.clone();
+        let mut call = Box::pin(async move {
+            let outcome = session.request(request, Caller::anonymous("stdio")).await;
+            let said = match outcome {
+                Ok(Answer::Json(body)) => body,
+                Ok(Answer::Stream(reader)) => return outlet.answers(reader, vec![id]).await,
+                Ok(Answer::Withdrawn) => return,
+                Err(error) => refusal(&error, Some(&id)),
+            };
+            // If nobody reads any more, nobody waits.
+            drop(outlet.output.send(said).await);
+        });
+        // Polled here until it has to wait, so that the next line finds the request in flight: it may withdraw it.
+        let done = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
+        if !done {
+            self.tasks.spawn(call);
+        }
+    }
+
+    fn notification(&self, notification: Notification) {
+        let Some(session) = &self.session else {
+            tracing::debug!(method = %notification.method, "ignored a notification before initialize");
+            return;
+        };
+        session.touch();
+        // The session is over: then so is the connection, and the client finds out.
+        if let Err(error) = session.notification(notification) {
+            tracing::debug!(session = session.label(), %error, "dropped a notification");
+        }
+    }
+
+    fn response(&self, response: Response) {
+        self.questions.settle(&response.id);
+        let Some(session) = &self.session else {
+            tracing::debug!("ignored a response before initialize");
+            return;
+        };
+        if let Err(error) = session.response(response) {
+            tracing::debug!(session = session.label(), %error, "dropped a response");
+        }
+    }
+
+    /// Takes an array of messages, all or none.
+    fn batch(&self, elements: &[RawJson]) -> Result<(), Error> {
+        let session = self.session.as_ref().filter(|session| session.revision().has_batches());
+        let session = session.ok_or_else(|| {
+            Error::new(Reason::BatchNotAllowed, "Batches are only allowed in sessions of revision 2025-03-26")
+        })?;
+        let mut messages = Vec::with_capacity(elements.len());
+        let mut waiting = Vec::new();
+        for element in elements {
+            let message = Message::parse(element.bytes()).map_err(|fault| match fault {
+                Malformed::Syntax(_) => no_message("an element is not JSON"),
+                Malformed::Envelope(detail, _) => no_message(detail),
+            })?;
+            match &message {
+                Message::Request(request) if request.method == Method::Initialize => {
+                    return Err(no_message("initialize must not be part of a batch"));
+                }
+                Message::Request(request) => waiting.push(request.id.clone()),
+                Message::Response(response) => self.questions.settle(&response.id),
+                Message::Notification(_) => {}
+            }
+            messages.push(message);
+        }
+        if let Some(Answer::Stream(reader)) = session.batch(messages, &Caller::anonymous("stdio"))? {
+            self.tasks.spawn(self.outlet(session).answers(reader, waiting));
+        }
+        Ok(())
+    }
+
+    /// A line that was not kept: whoever waits for what it would have brought is told.
+    async fn too_long(&self, skimmed: Skimmed) {
+        let limit = self.max_line_bytes;
+        let error = Error::new(Reason::BodyTooLarge, format!("The line is longer than {limit} bytes"))
+            .with("limit", limit);
+        match skimmed {
+            Skimmed::Request(id) => self.refuse(&error, Some(&id)).await,
+            Skimmed::Answer(id) => {
+                tracing::warn!(limit, "an answer of the client was too long; dropped");
+                let text = "The answer of the client was too long";
+                self.response(Response { id, outcome: Err(RpcError::of(Reason::BodyTooLarge, text)) });
+            }
+            Skimmed::Other => self.refuse(&error, None).await,
+        }
+    }
+
+    async fn refuse(&self, error: &Error, id: Option<&RequestId>) {
+        self.say(refusal(error, id)).await;
+    }
+
+    async fn say(&self, message: Bytes) {
+        // If nobody reads any more, the next look for room finds that out.
+        drop(self.output.send(message).await);
+    }
+
+    fn outlet(&self, session: &Arc<Session>) -> Outlet {
+        Outlet {
+            session: Arc::clone(session),
+            output: self.output.clone(),
+            questions: Arc::clone(&self.questions),
+        }
+    }
+}
+
+/// The message for an error. The log gets its causes too, once, here.
+fn refusal(error: &Error, id: Option<&RequestId>) -> Bytes {
+    let reason = error.reason().as_str();
+    match std::error::Error::source(error) {
+        Some(cause) => tracing::warn!(reason, %error, cause, "request refused"),
+        None => tracing::debug!(reason, %error, "request refused"),
+    }
+    message::write_error(id, &error.to_rpc())
+}
+
+fn pong(id: &RequestId) -> Bytes {
+    message::write_result(id, &RawJson::EMPTY_OBJECT)
+}
+
+/// The id of a ping.
+fn pinged(line: &Line) -> Option<RequestId> {
+    let Line::Whole(body) = line else { return None };
+    match Message::parse(body) {
+        Ok(Message::Request(request)) if request.method == Method::Ping => Some(request.id),
+        _ => None,
+    }
+}
+
+fn no_message(detail: &'static str) -> Error {
+    Error::new(Reason::InvalidRequest, format!("The line is not a JSON-RPC message: {detail}"))
+}

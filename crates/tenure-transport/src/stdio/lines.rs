@@ -1,0 +1,167 @@
+//! Cuts the input into lines, and holds no more of a line than it may be long.
+//!
+//! A line that is too long is not kept: its bytes pass by, and only its id is picked out of them, so that the one
+//! who waits for its answer can be told.
+
+use std::io;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::skim::{Skim, Skimmed};
+
+/// How much is read at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// What stood between two line breaks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// All of it.
+    Whole(Bytes),
+    /// It was too long; this much is known of it.
+    TooLong(Skimmed),
+}
+
+/// The lines of an input. Blank ones are passed over.
+pub(super) struct Lines<R> {
+    input: R,
+    max_bytes: usize,
+    /// What was read and not given out; less than a line and a chunk.
+    buffer: BytesMut,
+    /// How much of the buffer is known to have no line break.
+    searched: usize,
+    /// The line at hand is too long, and what came before the buffer is gone.
+    skim: Option<Skim>,
+    ended: bool,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(super) fn new(input: R, max_bytes: usize) -> Self {
+        Self { input, max_bytes, buffer: BytesMut::new(), searched: 0, skim: None, ended: false }
+    }
+
+    /// The next line; `None` at the end of the input, however often it is asked. A last line may lack its line
+    /// break.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+        loop {
+            while let Some(length) = self.find() {
+                let line = self.cut(length);
+                // The line break, if this is not the end.
+                self.buffer.advance(usize::from(!self.buffer.is_empty()));
+                if let Some(line) = line {
+                    return Ok(Some(line));
+                }
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            self.pass_by();
+            self.buffer.reserve(CHUNK_BYTES);
+            self.ended = self.input.read_buf(&mut self.buffer).await? == 0;
+        }
+    }
+
+    /// How long the next line is, if all of it is at hand.
+    fn find(&mut self) -> Option<usize> {
+        let found = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
+        match found {
+            Some(at) => Some(self.searched + at),
+            None => {
+                self.searched = self.buffer.len();
+                let rest = !self.buffer.is_empty() || self.skim.is_some();
+                (self.ended && rest).then_some(self.buffer.len())
+            }
+        }
+    }
+
+    /// Takes a line off the buffer; `None` if it is blank.
+    fn cut(&mut self, length: usize) -> Option<Line> {
+        let line = self.buffer.split_to(length);
+        self.searched = 0;
+        if self.skim.is_some() || line.len() > self.max_bytes {
+            let mut skim = self.skim.take().unwrap_or_default();
+            skim.feed(&line);
+            return Some(Line::TooLong(skim.end()));
+        }
+        // Copied, because what is in flight keeps its params, and a slice would keep the whole buffer. A carriage
+        // return before the line break is white space to JSON.
+        let blank = line.iter().all(u8::is_ascii_whitespace);
+        (!blank).then(|| Line::Whole(Bytes::copy_from_slice(&line)))
+    }
+
+    /// Lets go of what is already too long.
+    fn pass_by(&mut self) {
+        if self.skim.is_some() || self.buffer.len() > self.max_bytes {
+            self.skim.get_or_insert_default().feed(&self.buffer);
+            self.buffer.clear();
+            self.searched = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_session::RequestId;
+
+    /// Reads all lines of an input that comes in pieces of this size, of 20 bytes at most.
+    async fn lines(input: &[u8], piece: usize) -> Vec<String> {
+        let (read, mut write) = tokio::io::duplex(piece);
+        let input = input.to_vec();
+        let writer = async move { tokio::io::AsyncWriteExt::write_all(&mut write, &input).await.unwrap() };
+        let reader = async {
+            let mut lines = Lines::new(read, 20);
+            let mut found = Vec::new();
+            while let Some(line) = lines.next().await.unwrap() {
+                found.push(match line {
+                    Line::Whole(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+                    Line::TooLong(Skimmed::Request(id)) => format!("too long, request {id:?}"),
+                    Line::TooLong(other) => format!("too long, {other:?}"),
+                });
+            }
+            assert_eq!(lines.next().await.unwrap(), None, "the end stays the end");
+            found
+        };
+        tokio::join!(writer, reader).1
+    }
+
+    #[tokio::test]
+    async fn lines_are_found_however_they_arrive() {
+        let table: [(&[u8], &[&str]); 7] = [
+            (b"", &[]),
+            (b"one\ntwo\n", &["one", "two"]),
+            (b"no break at the end", &["no break at the end"]),
+            (b"\n\r\n  \t\nafter blank ones\r\n\n", &["after blank ones\r"]),
+            (b"12345678901234567890\n", &["12345678901234567890"]),
+            (b"123456789012345678901\nnext\n", &["too long, Other", "next"]),
+            (b"{}\n{\"method\":\"m\",\"params\":{},\"id\":7}\n{}", &["{}", "too long, request 7", "{}"]),
+        ];
+        for (input, expected) in table {
+            for piece in 1..40 {
+                assert_eq!(lines(input, piece).await, expected, "{piece} bytes at a time");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_takes_no_memory() {
+        let endless = tokio::io::AsyncReadExt::take(tokio::io::repeat(b'x'), 64 << 20);
+        let tail = &b"\n{\"id\":1}\n"[..];
+        let mut lines = Lines::new(tokio::io::AsyncReadExt::chain(endless, tail), 1000);
+        assert_eq!(lines.next().await.unwrap(), Some(Line::TooLong(Skimmed::Other)));
+        assert!(lines.buffer.capacity() < 4 * CHUNK_BYTES, "{}", lines.buffer.capacity());
+        assert_eq!(lines.next().await.unwrap(), Some(Line::Whole(Bytes::from_static(b"{\"id\":1}"))));
+    }
+
+    #[tokio::test]
+    async fn a_last_line_that_is_too_long_is_told_too() {
+        let input = br#"{"params":"123456789012345678901234567890","id":"a","method":"m"}"#;
+        let mut lines = Lines::new(&input[..], 20);
+        let id = RequestId::from_text("a");
+        assert_eq!(lines.next().await.unwrap(), Some(Line::TooLong(Skimmed::Request(id))));
+        assert_eq!(lines.next().await.unwrap(), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! The one who writes: takes messages from a short queue and puts each on a line of its own.
+
+use std::borrow::Cow;
+use std::io;
+
+use bytes::Bytes;
+use tokio::io::{AsyncWrite, AsyncWriteExt, BufWriter};
+use tokio::sync::mpsc;
+
+/// Messages that wait to be written. When the client does not read, the queue is full, and whoever has something to
+/// say waits with it: streams are not pulled, and no further line is read.
+pub(super) const MAX_WAITING: usize = 16;
+
+/// How much is written at a time, if there is so much.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Writes messages until all who could send one are gone.
+pub(super) async fn write(output: impl AsyncWrite, mut messages: mpsc::Receiver<Bytes>) -> io::Result<()> {
+    let mut output = std::pin::pin!(BufWriter::with_capacity(BUFFER_BYTES, output));
+    let mut batch = Vec::with_capacity(MAX_WAITING);
+    while messages.recv_many(&mut batch, MAX_WAITING).await > 0 {
+        for message in batch.drain(..) {
+            output.write_all(&one_line(&message)).await?;
+            output.write_all(b"\n").await?;
+        }
+        output.flush().await?;
+    }
+    Ok(())
+}
+
+/// The same JSON without line breaks. Inside strings they are always escaped, so those found are white space.
+fn one_line(message: &[u8]) -> Cow<'_, [u8]> {
+    let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
+    if !message.iter().any(breaks) {
+        return Cow::Borrowed(message);
+    }
+    message.iter().map(|byte| if breaks(byte) { b' ' } else { *byte }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+
+    #[tokio::test]
+    async fn every_message_is_one_line() {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let (mut read, write_end) = tokio::io::duplex(8);
+        let mut written = String::new();
+        let sending = async move {
+            for message in ["{}", "{\r\n  \"a\": \"\\n\"\n}", "[1]"] {
+                sender.send(Bytes::from_static(message.as_bytes())).await.unwrap();
+            }
+        };
+        let (_, done, _) =
+            tokio::join!(sending, write(write_end, receiver), read.read_to_string(&mut written));
+        done.unwrap();
+        assert_eq!(written, "{}\n{    \"a\": \"\\n\" }\n[1]\n");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_gone_ends_the_queue() {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let (read, write_end) = tokio::io::duplex(8);
+        drop(read);
+        sender.send(Bytes::from_static(b"{}")).await.unwrap();
+        assert_eq!(write(write_end, receiver).await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert!(sender.is_closed());
+    }
+}

@@ -1,0 +1,111 @@
+//! `tenure stdio`: serves whoever started it until they are gone. Standard output carries MCP and nothing else.
+
+use std::io::{self, Read};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::Failure;
+use super::serve::LEFT_BEHIND;
+use super::signals::Signals;
+use crate::config::Config;
+use crate::node::StdioNode;
+
+/// How much is read at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Chunks that wait to be taken.
+const MAX_CHUNKS: usize = 2;
+
+/// Serves until standard input ends, nobody reads standard output, or SIGINT or SIGTERM.
+pub(super) fn run(config: &Config) -> Result<(), Failure> {
+    crate::logs::start(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("cannot start the async runtime").caused_by(error))?;
+    let served = runtime.block_on(serve(config));
+    // A backup that somebody started, or a write that nobody reads, must not hold us up.
+    runtime.shutdown_timeout(LEFT_BEHIND);
+    served
+}
+
+async fn serve(config: &Config) -> Result<(), Failure> {
+    let mut signals = Signals::listen()?;
+    let node = StdioNode::start(config).await?;
+    let input = Input::open()?;
+    tracing::info!(store = config.store, "serving standard input and output");
+    let stop = CancellationToken::new();
+    let mut serving = std::pin::pin!(node.run(input, tokio::io::stdout(), stop.clone()));
+    tokio::select! {
+        () = &mut serving => tracing::info!("stopped"),
+        signal = signals.next() => {
+            tracing::info!(signal, "stopping");
+            stop.cancel();
+            tokio::select! {
+                () = &mut serving => tracing::info!("stopped"),
+                signal = signals.next() => tracing::warn!(signal, "stopped at once, as asked a second time"),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Standard input, read by a thread of its own. A read cannot be called off, so the thread is left to the end of the
+/// process; one of the runtime's would hold up its end.
+struct Input {
+    chunks: mpsc::Receiver<io::Result<Bytes>>,
+    at_hand: Bytes,
+}
+
+impl Input {
+    fn open() -> Result<Self, Failure> {
+        let (sender, chunks) = mpsc::channel(MAX_CHUNKS);
+        std::thread::Builder::new()
+            .name("stdin".to_owned())
+            .spawn(move || read(&sender))
+            .map_err(|error| Failure::new("cannot start a thread").caused_by(error))?;
+        Ok(Self { chunks, at_hand: Bytes::new() })
+    }
+}
+
+/// Reads until the end, an error, or nobody wants more.
+fn read(chunks: &mpsc::Sender<io::Result<Bytes>>) {
+    let mut input = io::stdin().lock();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let read = match input.read(&mut chunk) {
+            Ok(0) => return,
+            Ok(length) => Ok(Bytes::copy_from_slice(&chunk[..length])),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+        let failed = read.is_err();
+        if chunks.blocking_send(read).is_err() || failed {
+            return;
+        }
+    }
+}
+
+impl AsyncRead for Input {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.at_hand.is_empty() {
+            match std::task::ready!(self.chunks.poll_recv(cx)) {
+                Some(chunk) => self.at_hand = chunk?,
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+        let length = self.at_hand.len().min(buf.remaining());
+        buf.put_slice(&self.at_hand[..length]);
+        self.at_hand.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
