@@ -89,6 +89,20 @@ fn no_sources_show_the_defaults() {
         max_subscriptions = 1000                 # default
         require_initialized = true               # default
 
+        [data_sessions]
+        offer = "auto"                           # default
+        required = "none"                        # default
+        idle_ttl = "30m"                         # default
+        max_lifetime = "infinity"                # default
+        retention = "1d"                         # default
+        tombstone_ttl = "1h"                     # default
+        max_bytes = "1MiB"                       # default
+        max_about = "2KiB"                       # default
+        max = 2000000                            # default
+        max_per_principal = 2000000              # default
+        max_cookie = "4KiB"                      # default
+        always_echo = false                      # default
+
         [streams]
         max_streams = 256                        # default
         max_event = "16MiB"                      # default
@@ -156,6 +170,8 @@ fn the_later_layer_wins_and_show_says_which() {
         idle_ttl = "10m"                         # file /etc/tenure.toml:3
         max_sessions = 8                         # env TENURE_SESSION_MAX_SESSIONS
         max_pending = 5                          # flag --set session.max_pending
+
+        [data_sessions]
 
         [streams]
 

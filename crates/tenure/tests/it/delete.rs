@@ -52,14 +52,15 @@ async fn delete_without_a_session_id_is_400() {
 async fn delete_leaves_other_sessions_alone() {
     let node = demo().await;
     let (gone, stays) = (Session::start(node.address()).await, Session::start(node.address()).await);
-    stays.tool(1, "session_counter_inc", &json!({})).await;
+    let work = json!({ "workspace_id": stays.workspace().await, "text": "still here" });
+    stays.tool(1, "session_counter_inc", &work).await;
     let mut stream = stays.listen().await;
     assert_eq!(gone.delete().send(node.address()).await.status(), 204);
-    let response = stays.tool(2, "session_counter_get", &json!({})).await;
+    let response = stays.tool(2, "session_counter_get", &work).await;
     assert_eq!(response.json()["result"]["structuredContent"]["counter"], 1);
     let watch = stays.request(3, "resources/subscribe", &json!({ "uri": "demo://notebook" }));
     assert_eq!(watch.send(node.address()).await.status(), 200);
-    stays.tool(4, "notebook_append", &json!({ "text": "still here" })).await;
+    stays.tool(4, "notebook_append", &work).await;
     let (_, message) = stream.message().await.unwrap();
     assert_eq!(message["method"], "notifications/resources/updated");
 }

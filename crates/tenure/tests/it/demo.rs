@@ -3,13 +3,32 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tenure_session::data::{DataLayer, Policy};
+use tenure_session::port::clock::SystemClock;
+use tenure_session::port::store::Store;
 use tenure_session::runtime::Caller;
-use tenure_session::{Answer, Limits, Session, Sessions};
+use tenure_session::state::StateLimits;
+use tenure_session::{Answer, Limits, Session, Sessions, States};
 use tenure_store::memory::Memory;
 use tenure_testkit::runtime;
 
 fn start() -> Sessions {
-    runtime::start(Arc::new(Memory::new()), Arc::new(tenure::demo::backend()), Limits::default())
+    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let states = States::start(Arc::clone(&store), Arc::new(SystemClock), StateLimits::default());
+    let demo = Arc::new(tenure::demo::backend());
+    let layer = DataLayer::new(demo, states, Policy::default(), vec![tenure::demo::workspace()]);
+    runtime::start(store, Arc::new(layer), Limits::default())
+}
+
+/// Makes a workspace, and returns the argument that names it.
+async fn workspace(session: &Arc<Session>) -> Value {
+    json!({ "workspace_id": told(session, "create_workspace", &json!({})).await["workspace_id"] })
+}
+
+/// Arguments that name a workspace too.
+fn on(workspace: &Value, mut arguments: Value) -> Value {
+    arguments["workspace_id"] = workspace["workspace_id"].clone();
+    arguments
 }
 
 async fn ask(session: &Arc<Session>, method: &str, params: &Value) -> Value {
@@ -30,33 +49,39 @@ async fn told(session: &Arc<Session>, name: &str, arguments: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_stored_belongs_to_its_session() {
+async fn what_is_stored_belongs_to_its_workspace() {
     let sessions = start();
     let one = runtime::session(&sessions, "2025-11-25").await;
     let two = runtime::session(&sessions, "2025-11-25").await;
-    assert_eq!(told(&one, "session_counter_inc", &json!({})).await, json!({ "counter": 1 }));
-    assert_eq!(told(&one, "session_counter_inc", &json!({})).await, json!({ "counter": 2 }));
-    assert_eq!(told(&one, "notebook_append", &json!({ "text": "mine" })).await, json!({ "notes": 1 }));
-    assert_eq!(told(&two, "session_counter_get", &json!({})).await, json!({ "counter": 0 }));
-    assert_eq!(told(&two, "notebook_read", &json!({})).await, json!({ "notes": [] }));
-    assert_eq!(told(&one, "notebook_read", &json!({})).await, json!({ "notes": ["mine"] }));
-    assert_eq!(told(&one, "notebook_status", &json!({})).await, json!({ "notes": 1 }));
-    assert_eq!(told(&one, "notebook_clear", &json!({})).await, json!({ "cleared": 1 }));
+    let (mine, theirs) = (workspace(&one).await, workspace(&two).await);
+    assert_eq!(told(&one, "session_counter_inc", &mine).await, json!({ "counter": 1 }));
+    assert_eq!(told(&one, "session_counter_inc", &mine).await, json!({ "counter": 2 }));
+    assert_eq!(
+        told(&one, "notebook_append", &on(&mine, json!({ "text": "mine" }))).await,
+        json!({ "notes": 1 })
+    );
+    assert_eq!(told(&two, "session_counter_get", &theirs).await, json!({ "counter": 0 }));
+    assert_eq!(told(&two, "notebook_read", &theirs).await, json!({ "notes": [] }));
+    assert_eq!(told(&one, "notebook_read", &mine).await, json!({ "notes": ["mine"] }));
+    assert_eq!(told(&one, "notebook_status", &mine).await, json!({ "notes": 1 }));
+    assert_eq!(told(&one, "notebook_clear", &mine).await, json!({ "cleared": 1 }));
 }
 
 #[tokio::test]
 async fn hashes_are_kept_checked_and_forgotten() {
     let session = runtime::session(&start(), "2025-11-25").await;
-    let stored = told(&session, "hashcheck_store", &json!({ "name": "n", "text": "abc" })).await;
+    let work = workspace(&session).await;
+    let stored = told(&session, "hashcheck_store", &on(&work, json!({ "name": "n", "text": "abc" }))).await;
     let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!(stored, json!({ "name": "n", "sha256": sha256 }));
     for (text, matches) in [("abc", true), ("abd", false)] {
-        let verified = told(&session, "hashcheck_verify", &json!({ "name": "n", "text": text })).await;
+        let verified =
+            told(&session, "hashcheck_verify", &on(&work, json!({ "name": "n", "text": text }))).await;
         assert_eq!(verified["matches"], matches);
     }
-    assert_eq!(told(&session, "hashcheck_list", &json!({})).await, json!({ "names": ["n"] }));
-    assert_eq!(told(&session, "hashcheck_delete", &json!({ "name": "n" })).await["deleted"], true);
-    let unknown = tool(&session, "hashcheck_verify", &json!({ "name": "n", "text": "abc" })).await;
+    assert_eq!(told(&session, "hashcheck_list", &on(&work, json!({}))).await, json!({ "names": ["n"] }));
+    assert_eq!(told(&session, "hashcheck_delete", &on(&work, json!({ "name": "n" }))).await["deleted"], true);
+    let unknown = tool(&session, "hashcheck_verify", &on(&work, json!({ "name": "n", "text": "abc" }))).await;
     assert_eq!(unknown["isError"], true);
     assert!(unknown["content"][0]["text"].as_str().is_some_and(|text| text.contains("hashcheck_store")));
 }
@@ -104,7 +129,8 @@ async fn counting_slowly_says_every_number_with_its_tag() {
 #[tokio::test]
 async fn wrong_arguments_are_told_to_the_model_and_unknown_names_to_the_protocol() {
     let session = runtime::session(&start(), "2025-11-25").await;
-    let wrong = tool(&session, "notebook_append", &json!({ "txt": "x" })).await;
+    let work = workspace(&session).await;
+    let wrong = tool(&session, "notebook_append", &on(&work, json!({ "txt": "x" }))).await;
     assert_eq!(wrong["isError"], true);
     for (method, params, code) in [
         ("tools/call", json!({ "name": "nothing" }), -32602),
@@ -128,8 +154,12 @@ async fn resources_change_and_subscribers_hear_of_it() {
             ask(session, "resources/subscribe", &json!({ "uri": uri })).await;
         }
     }
-    tool(&session, "notebook_append", &json!({ "text": "a note" })).await;
-    let read = ask(&session, "resources/read", &json!({ "uri": "demo://notebook/1" })).await;
+    let made = ask(&session, "session/create", &json!({})).await["result"].clone();
+    let cookie = json!({ "mcp/session": { "id": made["id"] } });
+    let note = json!({ "name": "notebook_append", "arguments": { "text": "a note" }, "_meta": cookie });
+    ask(&session, "tools/call", &note).await;
+    let read = json!({ "uri": "demo://notebook/1", "_meta": cookie });
+    let read = ask(&session, "resources/read", &read).await;
     assert_eq!(read["result"]["contents"][0]["text"], "a note");
     let _third = runtime::session(&sessions, "2025-11-25").await;
     let uris = async |session: &Arc<Session>, count: usize| {
@@ -149,7 +179,7 @@ async fn resources_change_and_subscribers_hear_of_it() {
 async fn lists_prompts_and_completions() {
     let session = runtime::session(&start(), "2025-11-25").await;
     let tools = ask(&session, "tools/list", &json!({})).await;
-    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(14));
+    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(19));
     let prompt = json!({ "name": "summarize_notebook", "arguments": { "style": "formal" } });
     let prompt = ask(&session, "prompts/get", &prompt).await;
     let text = prompt["result"]["messages"][0]["content"]["text"].as_str().unwrap_or_default();

@@ -127,7 +127,7 @@ async fn initialize_inside_a_live_session_is_refused() {
     let response = session.post(&again).send(node.address()).await;
     assert_eq!(response.fault(), (400, -32600, "already_initialized".to_owned()));
     assert_eq!(
-        session.tool(6, "session_counter_get", &json!({})).await.status(),
+        session.tool(6, "public_echo", &json!({ "text": "x" })).await.status(),
         200,
         "the session lives on"
     );

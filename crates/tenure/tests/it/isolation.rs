@@ -58,18 +58,19 @@ async fn an_event_id_of_another_session_replays_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn what_the_demo_keeps_belongs_to_one_session() {
+async fn what_the_demo_keeps_belongs_to_one_workspace() {
     let node = demo().await;
     let (ours, theirs) = (Session::start(node.address()).await, Session::start(node.address()).await);
+    let (our_work, their_work) = (ours.workspace().await, theirs.workspace().await);
+    let on = |workspace: &str| json!({ "workspace_id": workspace, "text": "ours alone" });
     for n in 1..=3 {
-        ours.tool(n, "session_counter_inc", &json!({})).await;
+        ours.tool(n, "session_counter_inc", &on(&our_work)).await;
     }
-    ours.tool(4, "notebook_append", &json!({ "text": "ours alone" })).await;
-    let counter = |response: Value| response["result"]["structuredContent"]["counter"].clone();
-    assert_eq!(counter(ours.tool(5, "session_counter_get", &json!({})).await.json()), 3);
-    assert_eq!(counter(theirs.tool(5, "session_counter_get", &json!({})).await.json()), 0);
-    let read = theirs.request(6, "resources/read", &json!({ "uri": "demo://notebook" }));
-    assert_eq!(read.send(node.address()).await.json()["result"]["contents"][0]["text"], "");
+    ours.tool(4, "notebook_append", &on(&our_work)).await;
+    let told = |response: Value| response["result"]["structuredContent"].clone();
+    assert_eq!(told(ours.tool(5, "session_counter_get", &on(&our_work)).await.json())["counter"], 3);
+    assert_eq!(told(theirs.tool(5, "session_counter_get", &on(&their_work)).await.json())["counter"], 0);
+    assert_eq!(told(theirs.tool(6, "notebook_read", &on(&their_work)).await.json())["notes"], json!([]));
 }
 
 #[tokio::test]
@@ -81,8 +82,10 @@ async fn a_subscription_tells_only_the_session_that_made_it() {
         let subscribe = ours.request(1, "resources/subscribe", &json!({ "uri": uri }));
         assert_eq!(subscribe.send(node.address()).await.json()["result"], json!({}));
     }
-    theirs.tool(2, "notebook_append", &json!({ "text": "nobody watches this one" })).await;
-    ours.tool(2, "notebook_append", &json!({ "text": "note" })).await;
+    for session in [&theirs, &ours] {
+        let note = json!({ "workspace_id": session.workspace().await, "text": "only ours is watched" });
+        session.tool(2, "notebook_append", &note).await;
+    }
     assert_eq!(our_stream.message().await.unwrap().1["params"]["uri"], "demo://notebook");
     Session::begin(node.address(), "2025-11-25").await;
     assert_eq!(

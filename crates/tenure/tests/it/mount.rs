@@ -6,8 +6,10 @@ use axum::Router;
 use axum::routing::get;
 use serde_json::json;
 use tenure_session::Limits;
+use tenure_session::data::{DataLayer, Policy};
 use tenure_session::port::clock::SystemClock;
 use tenure_session::runtime::{Parts, Sessions};
+use tenure_session::state::{StateLimits, States};
 use tenure_store::open::{Options, open};
 use tenure_transport::http::{Endpoint, Rules};
 use tokio::net::TcpListener;
@@ -19,7 +21,9 @@ use crate::support::session::Session;
 #[tokio::test]
 async fn the_endpoint_can_be_mounted_in_an_axum_router() {
     let store = open("memory:", Options::default()).await.unwrap().store;
-    let backend = Arc::new(tenure::demo::backend());
+    let states = States::start(Arc::clone(&store), Arc::new(SystemClock), StateLimits::default());
+    let (demo, kinds) = (Arc::new(tenure::demo::backend()), vec![tenure::demo::workspace()]);
+    let backend = Arc::new(DataLayer::new(demo, states, Policy::default(), kinds));
     let sessions =
         Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits: Limits::default() });
     let endpoint = Endpoint::new(sessions.clone(), Rules::default());
@@ -35,7 +39,8 @@ async fn the_endpoint_can_be_mounted_in_an_axum_router() {
     let subscribe = session.request(2, "resources/subscribe", &json!({ "uri": "demo://notebook" }));
     assert_eq!(subscribe.send(address).await.status(), 200);
     let mut stream = session.listen().await;
-    session.tool(3, "notebook_append", &json!({ "text": "note" })).await;
+    let note = json!({ "workspace_id": session.workspace().await, "text": "note" });
+    session.tool(3, "notebook_append", &note).await;
     assert_eq!(stream.message().await.unwrap().1["method"], "notifications/resources/updated");
     let evil = session.get().header("Origin", "https://evil.example.com").send(address).await;
     assert_eq!(evil.status(), 403, "the guard comes along");

@@ -98,14 +98,16 @@ async fn it_connects_lists_and_calls() {
     let info = client.peer_info().expect("a handshake");
     assert_eq!(info.protocol_version, ProtocolVersion::V_2025_11_25);
     let tools = within("tools", client.list_all_tools()).await.unwrap();
-    assert_eq!((tools.len(), tools[0].name.as_ref()), (14, "public_echo"));
+    assert_eq!((tools.len(), tools[0].name.as_ref()), (19, "public_echo"));
     assert_eq!(text(&call(&client, "public_echo", &json!({ "text": "hello" })).await), "hello");
+    let made = call(&client, "create_workspace", &json!({})).await.structured_content.expect("a workspace");
+    let work = json!({ "workspace_id": made["workspace_id"] });
     for counter in 1..=3 {
-        let result = call(&client, "session_counter_inc", &json!({})).await;
+        let result = call(&client, "session_counter_inc", &work).await;
         assert_eq!(
             result.structured_content,
             Some(json!({ "counter": counter })),
-            "one session for all calls"
+            "one workspace for all calls"
         );
     }
     let resources = within("resources", client.list_all_resources()).await.unwrap();
@@ -227,10 +229,16 @@ async fn news_goes_on_after_the_listening_connection_was_cut() {
 async fn it_starts_a_new_session_when_its_own_is_gone() {
     let node = demo().await;
     let (client, _hears) = connect(node.address()).await;
-    call(&client, "session_counter_inc", &json!({})).await;
+    let made = call(&client, "create_workspace", &json!({})).await.structured_content.expect("a workspace");
+    let work = json!({ "workspace_id": made["workspace_id"] });
+    call(&client, "session_counter_inc", &work).await;
     let key = node.sessions().list()[0].key;
     assert!(node.sessions().revoke(&key).await.expect("the store works"));
-    let result = call(&client, "session_counter_get", &json!({})).await;
-    assert_eq!(result.structured_content, Some(json!({ "counter": 0 })), "a new one, not the old one raised");
+    let result = call(&client, "session_counter_get", &work).await;
+    assert_eq!(
+        result.structured_content,
+        Some(json!({ "counter": 1 })),
+        "the workspace outlives the session"
+    );
     assert_eq!(node.sessions().tallies().created, 2);
 }

@@ -26,10 +26,10 @@ fn unknown_names_lead_to_the_closest() {
     fails(
         &file("idle-ttl = \"5m\"\n"),
         &expect![[r#"
-        error: tenure.toml:1: unknown key `idle-ttl`
+            error: tenure.toml:1: unknown key `idle-ttl`
 
-        hint: did you mean `session.idle_ttl`?
-    "#]],
+            hint: did you mean `data_sessions.idle_ttl`?
+        "#]],
     );
     fails(
         &file("\"session.idle_ttl\" = \"5m\"\n"),
@@ -42,18 +42,18 @@ fn unknown_names_lead_to_the_closest() {
     fails(
         &file("colour = \"red\"\n"),
         &expect![[r#"
-        error: tenure.toml:1: unknown key `colour`
+            error: tenure.toml:1: unknown key `colour`
 
-        hint: the closest known name is `http.body_timeout`
-    "#]],
+            hint: the closest known name is `data_sessions.offer`
+        "#]],
     );
     fails(
         &file("[rate_limit]\n"),
         &expect![[r#"
-        error: tenure.toml:1: unknown section `rate_limit`
+            error: tenure.toml:1: unknown section `rate_limit`
 
-        hint: the sections are log, tls, http, session, streams, timeouts, shutdown
-    "#]],
+            hint: the sections are log, tls, http, session, data_sessions, streams, timeouts, shutdown
+        "#]],
     );
     fails(
         &file("[session.limits.more]\nidle_ttl = \"5m\"\n"),

@@ -15,7 +15,8 @@ async fn traffic(server: &Server) -> Vec<String> {
     let prime = stream.event().await.unwrap().id.unwrap();
     let subscribe = session.request(1, "resources/subscribe", &json!({ "uri": "demo://notebook" }));
     assert_eq!(subscribe.send(address).await.status(), 200);
-    session.tool(2, "notebook_append", &json!({ "text": "note" })).await;
+    let note = json!({ "workspace_id": session.workspace().await, "text": "note" });
+    session.tool(2, "notebook_append", &note).await;
     stream.message().await.unwrap();
     session.resume(&prime).await.message().await.unwrap();
     session.resume("garbage").await.event().await.unwrap();

@@ -69,14 +69,15 @@ async fn initialize_must_not_be_in_a_batch() {
 async fn a_batch_with_a_broken_element_is_refused_whole() {
     let node = demo().await;
     let session = Session::of_revision(node.address(), BATCHES).await;
-    let count = request(1, "tools/call", &json!({ "name": "session_counter_inc" }));
+    let work = json!({ "workspace_id": session.workspace().await });
+    let count = request(1, "tools/call", &json!({ "name": "session_counter_inc", "arguments": work }));
     for broken in
         [json!(1), json!({}), json!({ "jsonrpc": "2.0", "id": null, "method": "ping" }), json!([count])]
     {
         let response = session.post(&json!([count, broken])).send(node.address()).await;
         assert_eq!(response.fault(), (400, -32600, "invalid_request".to_owned()), "{broken}");
     }
-    let response = session.tool(2, "session_counter_get", &json!({})).await;
+    let response = session.tool(2, "session_counter_get", &work).await;
     assert_eq!(response.json()["result"]["structuredContent"]["counter"], 0, "nothing of them was done");
     let empty = session.post(&json!([])).send(node.address()).await;
     assert_eq!(empty.fault(), (400, -32600, "invalid_request".to_owned()));

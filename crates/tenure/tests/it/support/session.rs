@@ -58,6 +58,13 @@ impl Session {
         self.request(id, "tools/call", &params).send(self.server).await
     }
 
+    /// Makes a workspace in the demo, and returns its handle.
+    pub(crate) async fn workspace(&self) -> String {
+        let made = self.tool(900, "create_workspace", &json!({})).await.json();
+        let handle = made["result"]["structuredContent"]["workspace_id"].as_str();
+        handle.unwrap_or_else(|| panic!("no workspace: {made}")).to_owned()
+    }
+
     pub(crate) fn get(&self) -> Ask {
         Ask::get().header("Mcp-Session-Id", &self.id)
     }
