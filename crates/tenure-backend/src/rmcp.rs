@@ -9,6 +9,7 @@
 
 mod caught;
 mod convert;
+mod state;
 mod traffic;
 
 use std::sync::Arc;
@@ -24,6 +25,8 @@ use tokio::sync::mpsc;
 use self::caught::Caught;
 use self::convert::{mcp_error, typed_request};
 use self::traffic::{Inbound, Traffic, Wire};
+
+pub use self::state::{DataState, MaybeState};
 
 /// Messages to rmcp's loop that may wait; more of a session's notifications are dropped with a warning.
 const INBOUND: usize = 32;

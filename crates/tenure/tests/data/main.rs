@@ -1,0 +1,5 @@
+//! Data sessions and handles, as clients and models see them.
+
+mod handles;
+mod transcripts;
+mod world;
