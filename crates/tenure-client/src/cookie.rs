@@ -13,6 +13,9 @@ use crate::{clock, dialect::Dialect};
 
 pub(crate) type Object = Map<String, Value>;
 
+/// How large a cookie may be. Servers keep them far smaller, unless the client carries all of a session.
+const MAX_BYTES: usize = 64 * 1024;
+
 /// The id of a data session, as the server wrote it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SessionId(String);
@@ -46,8 +49,12 @@ pub struct Cookie {
 }
 
 impl Cookie {
-    /// Reads a cookie; `None` if it has no id where its dialect wants one.
+    /// Reads a cookie; `None` if it has no id where its dialect wants one, or is larger than any cookie
+    /// should be: it goes with every request, and into the jar.
     pub fn from_fields(dialect: Dialect, fields: Object) -> Option<Self> {
+        if serde_json::to_vec(&fields).map_or(true, |text| text.len() > MAX_BYTES) {
+            return None;
+        }
         let id = fields.get(dialect.id_field())?.as_str().filter(|id| !id.is_empty())?;
         Some(Self { dialect, id: SessionId::new(id), fields })
     }
@@ -156,6 +163,9 @@ mod tests {
         assert!(Cookie::from_fields(Dialect::Strawman, sep).is_none());
         assert!(Cookie::from_fields(Dialect::Strawman, object(json!({"id": ""}))).is_none());
         assert!(Cookie::from_fields(Dialect::Strawman, object(json!({"id": 7}))).is_none());
+        let large = |length| object(json!({"id": "a", "data": "x".repeat(length)}));
+        assert!(Cookie::from_fields(Dialect::Strawman, large(60 * 1024)).is_some());
+        assert!(Cookie::from_fields(Dialect::Strawman, large(64 * 1024)).is_none());
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //!
 //! This binary is also the process that it starts: with arguments it writes, without it tests.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::{
     env,
     io::{BufRead, BufReader},

@@ -38,8 +38,10 @@ pub fn change(dialect: Dialect, sent: Option<&Cookie>, meta: Option<&Object>) ->
     match dialect {
         // The cookie of the strawman is the server's alone: what it says replaces all that was there, as a
         // cookie of the web does, whether or not one was sent.
-        Dialect::Strawman => Cookie::from_fields(dialect, fields.clone())
-            .map_or(Change::Nonsense("the session in the result's metadata has no id"), Change::Set),
+        Dialect::Strawman => Cookie::from_fields(dialect, fields.clone()).map_or(
+            Change::Nonsense("the session in the result's metadata has no id, or is too large"),
+            Change::Set,
+        ),
         Dialect::Sep => match sent {
             None => Change::Nonsense("the result names a session, its request named none"),
             Some(sent) => merge(sent, fields),
@@ -80,7 +82,8 @@ fn merge(sent: &Cookie, fields: &Object) -> Change {
     }
     let mut merged = sent.reveal().clone();
     merged.extend(fields.clone());
-    Cookie::from_fields(Dialect::Sep, merged).map_or(Change::Keep, Change::Set)
+    Cookie::from_fields(Dialect::Sep, merged)
+        .map_or(Change::Nonsense("the session grew too large"), Change::Set)
 }
 
 fn session_fields(body: &Value) -> Option<Object> {

@@ -1,0 +1,117 @@
+//! A server that is started as a child process. This binary is also that server.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::{
+    env,
+    io::{BufRead, Write},
+    path::Path,
+};
+
+use rmcp::model::CallToolRequestParams;
+use serde_json::{Value, json};
+use tenure_client::{Client, Command, Jar, Kind, Options, connect_command};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    if env::args().nth(1).as_deref() == Some("serve") {
+        return serve();
+    }
+    the_next_process_goes_on_with_the_session_of_the_last().await;
+    the_child_has_its_own_folder_and_environment().await;
+    a_program_that_is_not_there_is_named().await;
+    a_child_that_ends_at_once_is_no_connection().await;
+    a_child_ends_with_its_connection().await;
+}
+
+/// A server of the later draft that says what it sees.
+fn serve() {
+    let mut created = 0;
+    for line in std::io::stdin().lock().lines() {
+        let request: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let result = match request["method"].as_str() {
+            Some("initialize") => json!({"protocolVersion": "2025-11-25", "capabilities": {"sessions": {}},
+                "serverInfo": {"name": "child", "version": "1"}}),
+            Some("sessions/create") => {
+                created += 1;
+                json!({"session": {"sessionId": format!("of-{}", std::process::id()), "state": created}})
+            }
+            Some("tools/call") => json!({"content": [], "structuredContent": {
+                "session": request["params"]["_meta"]["io.modelcontextprotocol/session"]["sessionId"],
+                "created": created, "process": std::process::id(),
+                "folder": env::current_dir().unwrap(), "colour": env::var("TEST_COLOUR").ok(),
+            }}),
+            _ => continue,
+        };
+        let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+        writeln!(std::io::stdout().lock(), "{answer}").unwrap();
+    }
+}
+
+fn command() -> Command {
+    Command::new(env::current_exe().unwrap().to_str().unwrap(), ["serve"])
+}
+
+async fn look(client: &Client) -> Value {
+    client.call_tool(CallToolRequestParams::new("look")).await.unwrap().structured_content.unwrap()
+}
+
+async fn the_next_process_goes_on_with_the_session_of_the_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let jar = Jar::at(folder.path().join("jar.json"));
+    let client = connect_command(&command(), Options::new(jar.clone())).await.unwrap();
+    let first = look(&client).await;
+    assert_eq!(first["session"], format!("of-{}", first["process"]));
+    assert_eq!(first["created"], 1);
+    client.close().await.unwrap();
+
+    let client = connect_command(&command(), Options::new(jar.clone())).await.unwrap();
+    let second = look(&client).await;
+    assert_ne!(first["process"], second["process"]);
+    assert_eq!((&second["session"], &second["created"]), (&first["session"], &json!(0)));
+    client.close().await.unwrap();
+
+    // On behalf of somebody else it is another session.
+    let mut command = command();
+    command.principal = Some("bob".to_owned());
+    let client = connect_command(&command, Options::new(jar)).await.unwrap();
+    assert_eq!(look(&client).await["created"], 1);
+    client.close().await.unwrap();
+}
+
+async fn the_child_has_its_own_folder_and_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap();
+    let mut command = command();
+    command.cwd = Some(path.clone());
+    command.env.insert("TEST_COLOUR".into(), "red".into());
+    let client = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap();
+    let seen = look(&client).await;
+    assert_eq!(Path::new(seen["folder"].as_str().unwrap()), path);
+    assert_eq!(seen["colour"], "red");
+    client.close().await.unwrap();
+}
+
+async fn a_program_that_is_not_there_is_named() {
+    let command = Command::new("no-such-program-anywhere", ["--token", "geheim"]);
+    let error = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Closed);
+    assert_eq!(error.to_string(), "start `no-such-program-anywhere`");
+    assert!(!format!("{command:?}").contains("geheim"));
+}
+
+async fn a_child_that_ends_at_once_is_no_connection() {
+    let mut command = command();
+    command.args = vec!["--help".to_owned(), "serve".to_owned()];
+    command.program = "true".to_owned();
+    let error = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Closed);
+}
+
+async fn a_child_ends_with_its_connection() {
+    let client = connect_command(&command(), Options::new(Jar::in_memory())).await.unwrap();
+    let process = look(&client).await["process"].as_u64().unwrap();
+    client.close().await.unwrap();
+    // It was waited for, so not even a trace of it is left.
+    assert!(!Path::new(&format!("/proc/{process}")).exists());
+}

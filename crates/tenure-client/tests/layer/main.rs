@@ -1,0 +1,11 @@
+//! The layer against a scripted server that speaks raw lines of JSON.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod calls;
+mod create;
+mod handle;
+mod lost;
+mod required;
+mod support;
+mod use_of_cookies;

@@ -1,0 +1,152 @@
+//! A client over a pipe, and the other end of the pipe.
+
+use std::time::Duration;
+
+use rmcp::{
+    ServiceError,
+    model::{CallToolRequestParams, CallToolResult},
+};
+use serde_json::{Value, json};
+use tenure_client::{Client, Jar, Options, Server, SessionTransport};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
+
+pub(crate) const STRAWMAN: &str = "mcp/session";
+pub(crate) const SEP: &str = "io.modelcontextprotocol/session";
+
+pub(crate) fn strawman() -> Value {
+    json!({"tools": {}, "experimental": {"session": {"version": 1, "features": ["create", "resume", "delete"]}}})
+}
+
+pub(crate) fn sep() -> Value {
+    json!({"tools": {}, "sessions": {}})
+}
+
+pub(crate) fn options() -> Options {
+    Options::new(Jar::in_memory())
+}
+
+pub(crate) fn server() -> Server {
+    Server::url("test:server")
+}
+
+/// The server's end of the pipe.
+pub(crate) struct Wire {
+    lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    write: WriteHalf<DuplexStream>,
+}
+
+/// Connects, with a server of these capabilities.
+pub(crate) async fn connect(capabilities: Value, options: Options) -> (Client, Wire) {
+    let (near, far) = tokio::io::duplex(256 * 1024);
+    let (read, write) = tokio::io::split(near);
+    let layer = SessionTransport::over_lines(read, write, server(), options);
+    let (read, write) = tokio::io::split(far);
+    let mut wire = Wire { lines: BufReader::new(read).lines(), write };
+    let (client, ()) = tokio::join!(Client::start((), layer), wire.handshake(capabilities));
+    (client.unwrap(), wire)
+}
+
+impl Wire {
+    async fn handshake(&mut self, capabilities: Value) {
+        let request = self.next_of("initialize").await;
+        let result = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
+            "serverInfo": {"name": "scripted", "version": "1"}});
+        self.result(&request, result).await;
+        self.next_of("notifications/initialized").await;
+    }
+
+    /// The next message of the client. The clock is paused, so a client that stays silent fails at once.
+    pub(crate) async fn next(&mut self) -> Value {
+        let line = tokio::time::timeout(Duration::from_secs(3600), self.lines.next_line()).await;
+        let line = line.expect("the client stays silent").unwrap().expect("the client has hung up");
+        serde_json::from_str(&line).unwrap()
+    }
+
+    pub(crate) async fn next_of(&mut self, method: &str) -> Value {
+        let message = self.next().await;
+        assert_eq!(message["method"], method, "{message}");
+        message
+    }
+
+    /// All that the client still sends until it hangs up.
+    pub(crate) async fn rest(&mut self) -> Vec<Value> {
+        let mut rest = Vec::new();
+        while let Some(line) = self.lines.next_line().await.unwrap() {
+            rest.push(serde_json::from_str(&line).unwrap());
+        }
+        rest
+    }
+
+    pub(crate) async fn result(&mut self, request: &Value, result: Value) {
+        self.write(json!({"jsonrpc": "2.0", "id": request["id"], "result": result})).await;
+    }
+
+    pub(crate) async fn error(&mut self, request: &Value, code: i64, message: &str) {
+        let error = json!({"code": code, "message": message});
+        self.write(json!({"jsonrpc": "2.0", "id": request["id"], "error": error})).await;
+    }
+
+    pub(crate) async fn write(&mut self, message: Value) {
+        self.write.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    /// Answers `session/create` or `sessions/create` with this cookie.
+    pub(crate) async fn create(&mut self, cookie: Value) -> Value {
+        let request = self.next().await;
+        let result = match request["method"].as_str() {
+            Some("session/create") => json!({"_meta": {STRAWMAN: cookie}}),
+            Some("sessions/create") => json!({ "session": cookie }),
+            _ => panic!("not a creation: {request}"),
+        };
+        self.result(&request, result).await;
+        request
+    }
+
+    /// Answers a tool call, and returns it.
+    pub(crate) async fn tool(&mut self, meta: Value) -> Value {
+        let request = self.next_of("tools/call").await;
+        self.result(&request, done(meta)).await;
+        request
+    }
+}
+
+/// A tool's result with this `_meta`.
+pub(crate) fn done(meta: Value) -> Value {
+    let mut result = json!({"content": [{"type": "text", "text": "done"}]});
+    if !meta.is_null() {
+        result["_meta"] = meta;
+    }
+    result
+}
+
+pub(crate) async fn call(client: &Client) -> Result<CallToolResult, ServiceError> {
+    client.call_tool(CallToolRequestParams::new("t")).await
+}
+
+/// The cookie on a request.
+pub(crate) fn cookie<'a>(request: &'a Value, key: &str) -> &'a Value {
+    &request["params"]["_meta"][key]
+}
+
+/// Calls a tool that the server answers with this `_meta`, and returns the request as it came.
+pub(crate) async fn round(client: &Client, wire: &mut Wire, meta: Value) -> Value {
+    let (result, request) = tokio::join!(call(client), wire.tool(meta));
+    result.unwrap();
+    request
+}
+
+pub(crate) fn current(client: &Client) -> Option<String> {
+    client.sessions().current().map(|session| session.id.reveal().to_owned())
+}
+
+/// What the jar says of a session: `used`, `kept`, the reason why it is of no use, or nothing.
+pub(crate) fn in_jar(jar: &Jar, id: &str) -> Option<String> {
+    let records = jar.read().unwrap().records();
+    let kept =
+        records.into_iter().flat_map(|record| record.cookies).find(|kept| kept.cookie.id().reveal() == id)?;
+    Some(match kept.invalidated {
+        Some((_, reason)) => reason.unwrap(),
+        None if kept.last_used => "used".to_owned(),
+        None => "kept".to_owned(),
+    })
+}
