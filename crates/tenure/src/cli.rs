@@ -57,7 +57,7 @@ enum Command {
         tenure stdio                                  the demo server\n  \
         tenure stdio --store memory:                  beside another tenure that has the store open\n  \
         tenure stdio --log-level warn                 with fewer logs\n  \
-        claude mcp add demo -- tenure stdio           as a server of an MCP client"
+        tenure stdio <requests.jsonl                  with requests from a file, one a line"
     )]
     Stdio(StdioArgs),
     /// Look at sessions, end them, move them.

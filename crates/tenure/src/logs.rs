@@ -26,6 +26,8 @@ pub fn start(log: &Log) -> Result<(), Failure> {
         LogFormat::Auto => !terminal,
     };
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // What cannot be logged would be complained of on standard error, which panics when nobody reads that any more.
+    let builder = builder.log_internal_errors(false);
     let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     // A second start is a test in the same process; the first one's settings stay.
     if json {

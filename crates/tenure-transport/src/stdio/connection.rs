@@ -34,6 +34,8 @@ pub(super) struct Connection {
     /// A line that came while the session was being opened, and waits for that.
     held: Option<Line>,
     max_line_bytes: usize,
+    /// The process is told to stop.
+    stop: CancellationToken,
     pub(super) tasks: Tasks,
 }
 
@@ -76,7 +78,12 @@ impl Tasks {
 }
 
 impl Connection {
-    pub(super) fn new(sessions: Sessions, output: mpsc::Sender<Bytes>, max_line_bytes: usize) -> Self {
+    pub(super) fn new(
+        sessions: Sessions,
+        output: mpsc::Sender<Bytes>,
+        max_line_bytes: usize,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
             sessions,
             output,
@@ -84,6 +91,7 @@ impl Connection {
             session: None,
             held: None,
             max_line_bytes,
+            stop,
             tasks: Tasks::default(),
         }
     }
@@ -176,6 +184,9 @@ impl Connection {
             let line = tokio::select! {
                 created = &mut opening => break created,
                 line = lines.next(), if listening => line,
+                () = self.stop.cancelled() => {
+                    break Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
+                }
             };
             match line {
                 Ok(Some(line)) => match pinged(&line) {

@@ -50,7 +50,8 @@ impl Stdio {
         Self { sessions, max_line_bytes, grace }
     }
 
-    /// Serves until the connection ends. If it is told to stop when it is ending already, the grace period is over.
+    /// Serves until the connection ends. The grace period is over early when nobody is left who wants it: when it is
+    /// told to stop and the client has closed its end, whichever comes first.
     ///
     /// # Cancel safety
     /// Dropping it drops everything that is under way; the session is left to expire.
@@ -60,7 +61,8 @@ impl Stdio {
         W: AsyncWrite + Send + 'static,
     {
         let (sender, receiver) = mpsc::channel(output::MAX_WAITING);
-        let mut connection = Connection::new(self.sessions.clone(), sender, self.max_line_bytes);
+        let mut connection =
+            Connection::new(self.sessions.clone(), sender, self.max_line_bytes, stop.clone());
         let tasks = connection.tasks.clone();
         let _kill_on_drop = tasks.kill.clone().drop_guard();
         let unread = CancellationToken::new();
@@ -75,28 +77,21 @@ impl Stdio {
         };
         tracing::debug!(?end, "the connection ends");
         let deadline = Instant::now() + self.grace;
-        if end == End::Stopped {
+        let hurried = if end == End::Stopped {
             // The client may still answer what it is asked, and withdraw what it asked; the rest is refused.
-            let mut draining = std::pin::pin!(self.sessions.shut_down(self.grace));
-            let interrupted = tokio::select! {
-                interrupted = &mut draining => interrupted,
-                () = &mut reading => draining.await,
-            };
-            report(interrupted);
-        }
-        drop(reading);
-        if end != End::Stopped {
+            self.drain(end, reading).await
+        } else {
+            drop(reading);
             connection.gone();
-            self.drain(end, &stop).await;
-        }
+            self.drain(end, stop.cancelled()).await
+        };
 
         // Everything is answered. The stream of news closes once more when all of it was taken.
         tasks.leaving.cancel();
         self.sessions.drain();
         tasks.running.close();
-        let hurry = end != End::Stopped && stop.is_cancelled();
         let soon = Instant::now() + LAST_WORDS;
-        let last = if hurry { soon } else { deadline.max(soon) };
+        let last = if hurried { soon } else { deadline.max(soon) };
         if tokio::time::timeout_at(last, tasks.running.wait()).await.is_err() {
             tracing::info!("the client did not read everything in time");
             tasks.kill.cancel();
@@ -109,15 +104,18 @@ impl Stdio {
         }
     }
 
-    /// Lets what is in flight finish, unless there is reason to hurry.
-    async fn drain(&self, end: End, stop: &CancellationToken) {
+    /// Lets what is in flight finish, until there is reason to hurry. Returns whether there was.
+    async fn drain(&self, end: End, hurry: impl Future<Output = ()>) -> bool {
         // Where the session is over, everything was answered with it.
         let grace = if end == End::SessionOver { Duration::ZERO } else { self.grace };
-        let interrupted = tokio::select! {
-            interrupted = self.sessions.shut_down(grace) => interrupted,
-            () = stop.cancelled() => self.sessions.shut_down(Duration::ZERO).await,
+        let (interrupted, hurried) = tokio::select! {
+            interrupted = self.sessions.shut_down(grace) => (interrupted, false),
+            () = hurry => (self.sessions.shut_down(Duration::ZERO).await, true),
         };
-        report(interrupted);
+        if interrupted > 0 {
+            tracing::warn!(interrupted, "requests were interrupted");
+        }
+        hurried
     }
 
     /// Nobody can come back to the session, so it is deleted.
@@ -132,11 +130,5 @@ impl Stdio {
             }
             Err(_) => tracing::warn!(session = session.label(), "the session is left to expire"),
         }
-    }
-}
-
-fn report(interrupted: usize) {
-    if interrupted > 0 {
-        tracing::warn!(interrupted, "requests were still running at the end of the grace period");
     }
 }

@@ -23,5 +23,6 @@ mod rmcp_client;
 mod rmcp_durable;
 mod shutdown;
 mod statuses;
+mod stdio;
 mod streams;
 mod support;

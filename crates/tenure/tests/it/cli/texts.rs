@@ -22,6 +22,7 @@ async fn refused(arguments: &[&str], code: i32) -> String {
 async fn every_command_explains_itself() {
     expect_file!["snapshots/help.txt"].assert_eq(&told(&["--help"]).await);
     expect_file!["snapshots/help_serve.txt"].assert_eq(&told(&["serve", "--help"]).await);
+    expect_file!["snapshots/help_stdio.txt"].assert_eq(&told(&["stdio", "--help"]).await);
     expect_file!["snapshots/help_config.txt"].assert_eq(&told(&["config", "--help"]).await);
     expect_file!["snapshots/help_completions.txt"].assert_eq(&told(&["completions", "--help"]).await);
     expect_file!["snapshots/help_sessions.txt"].assert_eq(&told(&["sessions", "--help"]).await);

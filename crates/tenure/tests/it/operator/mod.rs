@@ -5,5 +5,5 @@ mod keeping;
 mod moving;
 mod names;
 mod offline;
-mod place;
+pub(crate) mod place;
 mod running;
