@@ -8,6 +8,7 @@ use tenure_session::Limits;
 use tenure_session::data::{DataLayer, KindOfState, Required};
 use tenure_session::port::backend::Backend;
 use tenure_session::port::clock::SystemClock;
+use tenure_session::port::seal::Seal;
 use tenure_session::port::store::{Space, Store};
 use tenure_session::runtime::{Parts, Sessions};
 use tenure_session::state::States;
@@ -232,20 +233,25 @@ pub(crate) fn new_key() -> (impl std::ops::Deref<Target = String>, String) {
 }
 
 /// Puts data sessions in front of a server, if they are offered.
-fn with_data_sessions(config: &Config, served: Served, store: &Arc<dyn Store>) -> (Arc<dyn Backend>, States) {
+fn with_data_sessions(
+    config: &Config,
+    served: Served,
+    store: &Arc<dyn Store>,
+) -> Result<(Arc<dyn Backend>, States), Failure> {
     let Served { backend, kinds } = served;
     // Kept also when none are offered: those that are there expire, and operators can see them.
     let states = States::start(Arc::clone(store), Arc::new(SystemClock), config.data.limits.clone());
-    let policy = config.data.policy.clone();
+    let mut policy = config.data.policy.clone();
+    policy.seal = keys(config.data.carry_key_file.as_ref())?.map(|keys| Arc::new(keys) as Arc<dyn Seal>);
     let offered = match config.data.offer {
         Offer::Auto => !kinds.is_empty() || policy.required != Required::None,
         Offer::Always => true,
         Offer::Never => false,
     };
     if !offered {
-        return (backend, states);
+        return Ok((backend, states));
     }
-    (Arc::new(DataLayer::new(backend, states.clone(), policy, kinds)), states)
+    Ok((Arc::new(DataLayer::new(backend, states.clone(), policy, kinds)), states))
 }
 
 /// The parts of a running server.
@@ -272,7 +278,7 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
         Access::Open(opened) => opened,
         Access::InUse(failure) => return Err(failure),
     };
-    let (sessions, states) = sessions(&opened, config, config.limits.clone(), served);
+    let (sessions, states) = sessions(&opened, config, config.limits.clone(), served)?;
     let router = Router::new(Endpoint::new(sessions.clone(), config.rules.clone()));
     let server = Server::bind(config.listen, router, tls, config.bounds.clone()).await.map_err(|error| {
         Failure::new(format!("cannot listen on `{}`", config.listen))
@@ -312,16 +318,21 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         max_lifetime: None,
         ..config.limits.clone()
     };
-    let (sessions, states) = sessions(&opened, config, limits, served);
+    let (sessions, states) = sessions(&opened, config, limits, served)?;
     let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace);
     let folder = control_folder(config, &opened)?;
     Ok(AssembledStdio { sessions, states, stdio, store: opened, folder })
 }
 
-fn sessions(opened: &Opened, config: &Config, limits: Limits, served: Served) -> (Sessions, States) {
+fn sessions(
+    opened: &Opened,
+    config: &Config,
+    limits: Limits,
+    served: Served,
+) -> Result<(Sessions, States), Failure> {
     let store = Arc::clone(&opened.store);
-    let (backend, states) = with_data_sessions(config, served, &store);
-    (Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits }), states)
+    let (backend, states) = with_data_sessions(config, served, &store)?;
+    Ok((Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits }), states))
 }
 
 /// Where the control socket goes, if the store has a folder.

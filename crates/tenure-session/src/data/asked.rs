@@ -34,6 +34,8 @@ struct Meta<'a> {
 pub(super) struct Cookie {
     pub(super) dialect: Dialect,
     pub(super) id: String,
+    /// What the client carries for us.
+    pub(super) state: Option<String>,
 }
 
 impl<'a> Asked<'a> {
@@ -47,11 +49,15 @@ impl<'a> Asked<'a> {
         #[derive(Deserialize)]
         struct Strawman {
             id: String,
+            #[serde(default)]
+            state: Option<String>,
         }
         #[derive(Deserialize)]
         struct Draft {
             #[serde(rename = "sessionId")]
             id: String,
+            #[serde(default)]
+            state: Option<String>,
         }
         let Some(meta) = &self.meta else { return Ok(None) };
         for cookie in [meta.strawman, meta.draft].into_iter().flatten() {
@@ -62,13 +68,19 @@ impl<'a> Asked<'a> {
         let bad = |_| invalid("a session cookie without an id");
         let strawman = meta.strawman.map(|cookie| serde_json::from_str::<Strawman>(cookie.get()));
         let draft = meta.draft.map(|cookie| serde_json::from_str::<Draft>(cookie.get()));
-        let strawman = strawman.transpose().map_err(bad)?.map(|cookie| cookie.id);
-        let draft = draft.transpose().map_err(bad)?.map(|cookie| cookie.id);
+        let strawman = strawman.transpose().map_err(bad)?.map(|cookie| Cookie {
+            dialect: Dialect::Strawman,
+            id: cookie.id,
+            state: cookie.state,
+        });
+        let draft = draft.transpose().map_err(bad)?.map(|cookie| Cookie {
+            dialect: Dialect::Draft,
+            id: cookie.id,
+            state: cookie.state,
+        });
         match (strawman, draft) {
-            (None, None) => Ok(None),
-            (Some(one), Some(other)) if one != other => Err(invalid("two session cookies that differ")),
-            (Some(id), _) => Ok(Some(Cookie { dialect: Dialect::Strawman, id })),
-            (None, Some(id)) => Ok(Some(Cookie { dialect: Dialect::Draft, id })),
+            (Some(one), Some(other)) if one.id != other.id => Err(invalid("two session cookies that differ")),
+            (strawman, draft) => Ok(strawman.or(draft)),
         }
     }
 }

@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::policy::Policy;
 use crate::error::{Error, Reason, RpcError};
 use crate::message::RawJson;
-use crate::port::clock::Time;
 use crate::state::{Lost, State, date};
 
 /// A way to speak of data sessions.
@@ -72,16 +72,24 @@ impl Dialect {
     }
 
     /// The cookie of a state, as its client echoes it.
-    pub(super) fn cookie(self, id: &str, expiry: Option<Time>) -> String {
+    pub(super) fn cookie(self, state: &State, policy: &Policy) -> String {
         let (id_name, expiry_name) = match self {
             Self::Strawman => ("id", "expiry"),
             Self::Draft => ("sessionId", "expiresAt"),
         };
-        // Ids and dates need no escapes; this is written with every answer.
-        match expiry {
-            Some(expiry) => format!(r#"{{"{id_name}":"{id}","{expiry_name}":"{}"}}"#, date(expiry)),
-            None => format!(r#"{{"{id_name}":"{id}"}}"#),
+        // Neither ids nor dates nor what is sealed need escapes; this is written with every answer.
+        let mut cookie = format!(r#"{{"{id_name}":"{}""#, state.id().cookie());
+        if let Some(expiry) = state.expiry() {
+            cookie += &format!(r#","{expiry_name}":"{}""#, date(expiry));
         }
+        if let Some(seal) = &policy.seal {
+            let room = policy.max_cookie_bytes.saturating_sub(cookie.len() + r#","state":""}"#.len());
+            if let Some(carried) = state.carried(seal.as_ref(), room) {
+                cookie += &format!(r#","state":"{carried}""#);
+            }
+        }
+        cookie.push('}');
+        cookie
     }
 
     /// What is answered when a request needs a data session and names none.
@@ -115,9 +123,9 @@ impl Dialect {
     }
 
     /// What `create`, `resume`, `recover` and `fork` are answered with.
-    pub(super) fn session(self, state: &State, recovered: Option<bool>) -> RawJson {
+    pub(super) fn session(self, state: &State, policy: &Policy, recovered: Option<bool>) -> RawJson {
         let (id, expiry) = (state.id().cookie(), state.expiry());
-        let cookie = self.cookie(&id, expiry);
+        let cookie = self.cookie(state, policy);
         let about = state.about();
         match self {
             Self::Draft => RawJson::trusted(format!(r#"{{"session":{cookie}}}"#)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use crate::state::Kind;
+use crate::state::{Kind, NewState};
 
 type Begin = dyn Fn(&Map<String, Value>) -> Result<Bytes, String> + Send + Sync;
 
@@ -73,13 +73,28 @@ impl KindOfState {
         self
     }
 
+    /// Its name.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// One that is made without params, as an operator makes it.
+    ///
+    /// # Errors
+    /// The sentence with which it is refused.
+    pub fn bare(&self) -> Result<NewState, String> {
+        let data = (self.begin)(&Map::new())?;
+        let (idle_ttl, max_lifetime) = (self.idle_ttl, self.max_lifetime);
+        Ok(NewState { data, idle_ttl, max_lifetime, ..NewState::of(self.kind.clone()) })
+    }
+
     /// The argument that takes a handle.
     pub fn argument(&self) -> String {
         format!("{}_id", self.kind.as_str())
     }
 
     /// The schema of the argument that takes a handle, for the tools that work on one.
-    pub fn argument_schema(&self) -> Value {
+    pub(super) fn argument_schema(&self) -> Value {
         argument_schema(&self.kind)
     }
 

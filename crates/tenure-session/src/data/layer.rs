@@ -10,7 +10,6 @@ use serde_json::json;
 use super::asked::{Asked, Cookie};
 use super::dialect::{Dialect, invalid};
 use super::kinds::KindOfState;
-use super::methods::echoed;
 use super::policy::{Policy, Required};
 use super::{splice, tools};
 use crate::error::{Reason, RpcError};
@@ -57,7 +56,7 @@ impl Shared {
     }
 
     /// The kind that a tool works on.
-    fn kind_of(&self, tool: &str) -> Option<&KindOfState> {
+    pub(super) fn kind_of(&self, tool: &str) -> Option<&KindOfState> {
         self.kinds.iter().find(|kind| kind.tools.iter().any(|name| name == tool))
     }
 
@@ -256,7 +255,7 @@ impl Way {
         // A cookie that leads nowhere is taken back with the answer to a request that did not need it.
         match (reply, cookie, state) {
             (Ok(result), Some(cookie), Some(state)) if self.shared.echoes(&cookie, &state) => {
-                Ok(echoed(&result, cookie.dialect, &state))
+                Ok(self.shared.echoed(&result, cookie.dialect, &state))
             }
             (Ok(result), Some(cookie), None) => Ok(splice::with_meta(&result, cookie.dialect.key(), "null")),
             (reply, ..) => reply,
@@ -346,9 +345,15 @@ impl Way {
 }
 
 impl Shared {
-    async fn by_cookie(&self, cookie: &Cookie, principal: &Principal) -> Result<State, Fault> {
+    /// The state that a cookie names. One that the store knows nothing of may be carried by the cookie itself.
+    pub(super) async fn by_cookie(&self, cookie: &Cookie, principal: &Principal) -> Result<State, Fault> {
         let id = StateId::from_cookie(&cookie.id).ok_or(Fault::Lost(Lost::NotFound))?;
-        self.states.find(principal, id).await
+        match (self.states.find(principal, id).await, &cookie.state, &self.policy.seal) {
+            (Err(Fault::Lost(Lost::NotFound)), Some(carried), Some(seal)) => {
+                self.states.restore(principal, id, carried, seal.as_ref()).await
+            }
+            (found, _, _) => found,
+        }
     }
 
     /// Whether the answer carries the cookie.

@@ -49,6 +49,10 @@ impl Shared {
             read.map_err(|error| invalid(format!("{}: {error}", request.method)))?.unwrap_or_default();
         let asked = Asked::read(request.params.as_ref());
         let cookie = asked.cookie(self.policy.max_cookie_bytes)?;
+        if let Some(cookie) = &cookie {
+            // What it carries may have to be put back first; if it cannot be, that is said below.
+            drop(self.by_cookie(cookie, principal).await);
+        }
         let cookie = cookie.filter(|cookie| cookie.dialect == dialect).map(|cookie| cookie.id);
         match (verb, dialect) {
             (Verb::Create, Dialect::Draft) if cookie.is_some() => {
@@ -77,7 +81,7 @@ impl Shared {
             max_lifetime: kind.max_lifetime,
         };
         let state = self.states.create(principal, new).await.map_err(|fault| fault.to_error().to_rpc())?;
-        Ok(dialect.session(&state, None))
+        Ok(dialect.session(&state, &self.policy, None))
     }
 
     async fn on_one(
@@ -93,7 +97,7 @@ impl Shared {
             StateId::from_cookie(id).ok_or(Fault::Lost(crate::state::Lost::NotFound)).map_err(refused)?;
         if verb == Verb::Recover {
             let (state, recovered) = self.states.recover(principal, name).await.map_err(refused)?;
-            return Ok(dialect.session(&state, Some(recovered)));
+            return Ok(dialect.session(&state, &self.policy, Some(recovered)));
         }
         let state = self.states.find(principal, name).await.map_err(refused)?;
         match verb {
@@ -103,9 +107,9 @@ impl Shared {
             }
             Verb::Fork => {
                 let child = state.fork(hints.label).await.map_err(|fault| fault.to_error().to_rpc())?;
-                Ok(dialect.session(&child, None))
+                Ok(dialect.session(&child, &self.policy, None))
             }
-            _ => Ok(dialect.session(&state, None)),
+            _ => Ok(dialect.session(&state, &self.policy, None)),
         }
     }
 
@@ -141,23 +145,25 @@ impl Shared {
         }
         let result = RawJson::of(&Sessions { sessions, next: page.next.map(|key| key.hex()) });
         Ok(match &proven {
-            Some(state) => echoed(&result, Dialect::Strawman, state),
+            Some(state) => self.echoed(&result, Dialect::Strawman, state),
             None => result,
         })
     }
 }
 
-/// A result with the cookie of a state, or with the word that there is none any more.
-pub(super) fn echoed(result: &RawJson, dialect: Dialect, state: &State) -> RawJson {
-    let cookie = match state.is_alive() {
-        true => dialect.cookie(&state.id().cookie(), state.expiry()),
-        false => "null".to_owned(),
-    };
-    splice::with_meta(result, dialect.key(), &cookie)
+impl Shared {
+    /// A result with the cookie of a state, or with the word that there is none any more.
+    pub(super) fn echoed(&self, result: &RawJson, dialect: Dialect, state: &State) -> RawJson {
+        let cookie = match state.is_alive() {
+            true => dialect.cookie(state, &self.policy),
+            false => "null".to_owned(),
+        };
+        splice::with_meta(result, dialect.key(), &cookie)
+    }
 }
 
 /// What is answered when something cannot be done with a data session.
-pub(super) fn refused(dialect: Dialect, id: &str, fault: Fault) -> RpcError {
+fn refused(dialect: Dialect, id: &str, fault: Fault) -> RpcError {
     match fault {
         Fault::Lost(lost) => dialect.lost(id, lost),
         fault => fault.to_error().to_rpc(),

@@ -1,6 +1,9 @@
 //! Which tools need a data session.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::port::seal::Seal;
 
 /// Which tools cannot be called without one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -49,7 +52,7 @@ impl Required {
 }
 
 /// How data sessions are offered.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Policy {
     /// Which tools need one.
     pub required: Required,
@@ -59,11 +62,29 @@ pub struct Policy {
     pub max_cookie_bytes: usize,
     /// The number that the strawman's capability carries. Clients in the field know 2, or none.
     pub version: Option<u32>,
+    /// What seals the states that clients carry in their cookies. `None`: they carry none.
+    pub seal: Option<Arc<dyn Seal>>,
+}
+
+impl std::fmt::Debug for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let carried = self.seal.is_some();
+        f.debug_struct("Policy")
+            .field("required", &self.required)
+            .field("carried", &carried)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { required: Required::None, always_echo: false, max_cookie_bytes: 4096, version: None }
+        Self {
+            required: Required::None,
+            always_echo: false,
+            max_cookie_bytes: 4096,
+            version: None,
+            seal: None,
+        }
     }
 }
 

@@ -230,9 +230,7 @@ impl Shared {
             let name = splice::member(tool.get(), "name")
                 .and_then(|name| serde_json::from_str::<String>(name.get()).ok());
             let name = name.unwrap_or_default();
-            let marked =
-                self.needs(&name).then(|| splice::set(tool.get(), &["_meta", "sessionRequired"], "true"));
-            tools.push(marked.flatten().unwrap_or_else(|| tool.get().to_owned()));
+            tools.push(self.marked(&name, tool.get()).unwrap_or_else(|| tool.get().to_owned()));
             names.push(name);
         }
         if splice::member(text, "nextCursor").is_none_or(|next| next.get() == "null") {
@@ -246,6 +244,26 @@ impl Shared {
             }
         }
         splice::set(text, &["tools"], &format!("[{}]", tools.join(","))).map(RawJson::trusted)
+    }
+}
+
+impl Shared {
+    /// A tool with the word that it needs a data session, and with the argument that takes a handle.
+    fn marked(&self, name: &str, tool: &str) -> Option<String> {
+        if !self.needs(name) {
+            return None;
+        }
+        let mut tool = splice::set(tool, &["_meta", "sessionRequired"], "true")?;
+        if let Some(kind) = self.kind_of(name) {
+            let (argument, schema) = (kind.argument(), kind.argument_schema().to_string());
+            let properties = ["inputSchema", "properties"];
+            let there = properties.iter().try_fold(&*tool, |at, name| Some(splice::member(at, name)?.get()));
+            // A server that describes it itself knows better.
+            if there.and_then(|properties| splice::member(properties, &argument)).is_none() {
+                tool = splice::set(&tool, &["inputSchema", "properties", &argument], &schema)?;
+            }
+        }
+        Some(tool)
     }
 }
 

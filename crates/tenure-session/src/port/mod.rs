@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub mod clock;
+pub mod seal;
 pub mod store;
 
 /// A future that owns all it needs.

@@ -43,6 +43,15 @@ impl RecordKey {
     pub const fn session(key: SessionKey) -> Self {
         Self { space: Space::Session, key }
     }
+
+    /// A short name for logs, such as `s-4f3a9c01` for a session. A state is called by the last digits of its key,
+    /// such as `d-4f3a9c01`, since the first are its owner's.
+    pub fn label(&self) -> String {
+        match self.space {
+            Space::State => format!("d-{}", &self.key.hex()[24..]),
+            Space::Session | Space::Store | Space::Rmcp => self.key.label(),
+        }
+    }
 }
 
 /// The version of a record; every write makes a higher one.

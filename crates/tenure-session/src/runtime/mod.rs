@@ -31,7 +31,7 @@ mod sweep;
 mod wake;
 
 pub use call::Answer;
-pub(crate) use census::Census;
+pub(crate) use census::{Census, Seat};
 pub use context::{CallContext, Caller, Fanout, News, Outlet};
 pub use operate::{Existing, NotAdopted, SavedSession, adopt, revoke};
 pub use reader::{Item, Reader};

@@ -121,17 +121,16 @@ impl State {
     pub async fn replace(&self, seen: Edition, data: Bytes) -> Result<Edition, Fault> {
         self.inner.check_size(data.len())?;
         self.rewrite(|record, now| {
+            record.head.standing(now).map_err(Fault::Lost)?;
             if record.head.edition != seen {
                 return Err(Fault::Conflict(record.head.edition));
             }
-            record.head.standing(now).map_err(Fault::Lost)?;
             record.head.edition.0 += 1;
             record.data = data.clone();
             self.inner.prolong(&mut record.head, now);
             Ok(())
         })
-        .await?;
-        Ok(self.shared.seen.lock().record.head.edition)
+        .await
     }
 
     /// Replaces the data by a value if they are still of the edition that the caller saw.
@@ -155,6 +154,11 @@ impl State {
     {
         let mut tries = 0;
         loop {
+            // What has ended holds nothing any more, and `change` must not take that for what it held.
+            if self.standing().is_err() {
+                self.read_again().await?;
+                self.standing()?;
+            }
             let (mut value, edition) = self.get::<T>()?;
             let outcome = match change(&mut value) {
                 Ok(outcome) => outcome,
@@ -187,8 +191,10 @@ impl State {
     /// Makes another that begins with what this one holds now, and goes its own way.
     ///
     /// # Errors
-    /// When a limit is reached or the store fails.
+    /// When it is over, a limit is reached, or the store fails.
     pub async fn fork(&self, name: Option<String>) -> Result<Self, Fault> {
+        self.read_again().await?;
+        self.standing()?;
         let (owner, new) = {
             let seen = self.shared.seen.lock();
             let head = &seen.record.head;
@@ -201,6 +207,17 @@ impl State {
             (owner, NewState { kind: self.kind(), about, data, idle_ttl, max_lifetime })
         };
         States(Arc::clone(&self.inner)).create(&owner, new).await
+    }
+
+    /// A copy of the record, its owner, and the time.
+    pub(super) fn for_carrying(&self) -> (StateRecord, Principal, Time) {
+        let record = self.shared.seen.lock().record.clone();
+        let owner = record.head.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named);
+        (record, owner, self.inner.clock.now())
+    }
+
+    pub(super) fn tombstone_ttl(&self) -> std::time::Duration {
+        self.inner.limits.tombstone_ttl
     }
 
     pub(super) fn standing(&self) -> Result<(), Fault> {
@@ -231,7 +248,7 @@ impl State {
                 tracing::warn!(state = %self.label(), %error, "could not put off the expiry of a state");
                 Ok(())
             }
-            touched => touched,
+            touched => touched.map(drop),
         }
     }
 
@@ -240,16 +257,34 @@ impl State {
             if record.head.end.is_some() || record.head.is_too_old(now) {
                 return Err(Fault::Lost(record.head.standing(now).err().unwrap_or(Lost::Expired)));
             }
+            // It is only still there because nobody has come to remove it.
+            if self.inner.deadline(&record.head).is_some_and(|at| at <= now) {
+                return Err(Fault::Lost(Lost::NotFound));
+            }
             self.inner.prolong(&mut record.head, now);
             Ok(())
         })
         .await
+        .map(drop)
+    }
+
+    /// Holds nothing from then on. Not a use: its expiry stays.
+    pub(super) async fn clear(&self) -> Result<(), Fault> {
+        self.rewrite(|record, now| {
+            record.head.standing(now).map_err(Fault::Lost)?;
+            record.head.edition.0 += 1;
+            record.data = Bytes::new();
+            Ok(())
+        })
+        .await
+        .map(drop)
     }
 
     pub(super) async fn end(&self, end: End) -> Result<(), Fault> {
         self.rewrite(|record, now| {
-            // What has expired can still be deleted: its data are still there.
-            if let Some(Lost::Deleted | Lost::Revoked) = record.head.standing(now).err() {
+            // What has expired can still be deleted while its data are there. What has a tombstone was counted
+            // out when that was written.
+            if record.head.end.is_some() {
                 return Err(Fault::Lost(record.head.standing(now).err().unwrap_or(Lost::NotFound)));
             }
             record.head.end = Some(end);
@@ -266,28 +301,54 @@ impl State {
         Ok(())
     }
 
-    /// Writes what `change` makes of the record, anew if another came between.
+    /// Writes what `change` makes of the record, anew if another came between, and says which edition that was.
     async fn rewrite(
         &self,
         change: impl Fn(&mut StateRecord, Time) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+    ) -> Result<Edition, Fault> {
+        let mut fresh = false;
         for _ in 0..MAX_TRIES {
             let Seen { version, mut record } = self.shared.seen.lock().clone();
-            change(&mut record, self.inner.clock.now())?;
+            let before = record.head.edition;
+            match change(&mut record, self.inner.clock.now()) {
+                Ok(()) => {}
+                Err(fault) if fresh => return Err(fault),
+                // Another may have changed it or put off its expiry since it was read.
+                Err(_) => {
+                    self.read_again().await?;
+                    fresh = true;
+                    continue;
+                }
+            }
+            let edition = record.head.edition;
             match self.inner.write(self.key, &mut record, Expected::Version(version)).await {
                 Ok(version) => {
-                    *self.shared.seen.lock() = Seen { version, record };
+                    self.keep(Seen { version, record });
                     self.shared.written.store(true, Ordering::Relaxed);
-                    return Ok(());
+                    return Ok(edition);
                 }
-                Err(StoreError::Conflict { .. }) => {
-                    let seen = self.inner.read(self.key).await?.ok_or(Fault::Lost(Lost::NotFound))?;
-                    *self.shared.seen.lock() = seen;
-                }
+                Err(StoreError::Conflict { .. }) => self.read_again().await?,
+                // What leaves the data alone may be done twice.
+                Err(StoreError::Unknown) if edition == before => self.read_again().await?,
                 Err(error) => return Err(error.into()),
             }
+            fresh = true;
         }
         Err(Fault::Store(StoreError::Busy))
+    }
+
+    async fn read_again(&self) -> Result<(), Fault> {
+        let seen = self.inner.read(self.key).await?.ok_or(Fault::Lost(Lost::NotFound))?;
+        self.keep(seen);
+        Ok(())
+    }
+
+    /// Keeps the newest that was seen: a clone may have seen more meanwhile.
+    fn keep(&self, seen: Seen) {
+        let mut held = self.shared.seen.lock();
+        if seen.version > held.version {
+            *held = seen;
+        }
     }
 }
 

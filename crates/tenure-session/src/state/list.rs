@@ -1,7 +1,9 @@
 //! What states there are: of one owner, for that owner; of all, for operators.
 
-use super::fault::Fault;
-use super::held::{Seen, State};
+use std::time::Duration;
+
+use super::fault::{Fault, Lost};
+use super::held::Seen;
 use super::name::{StateId, first_key, is_of};
 use super::record::{About, Edition, StateRecord};
 use super::states::{Inner, States, label};
@@ -36,8 +38,16 @@ pub struct Listed {
     pub edition: Edition,
     /// How much it holds.
     pub bytes: usize,
+    /// It expires if nobody uses it for so long; `None`: never.
+    pub idle_ttl: Option<Duration>,
+    /// When it expires, used or not.
+    pub ends: Option<Time>,
     /// How it ended, if it has.
     pub end: Option<Reason>,
+    /// It expired for want of use, and can be recovered.
+    pub is_recoverable: bool,
+    /// When nothing of it is left, or only how it ended.
+    pub due: Option<Time>,
 }
 
 impl Listed {
@@ -52,8 +62,14 @@ impl Listed {
 pub struct Page {
     /// In the order of their keys.
     pub states: Vec<Listed>,
+    /// Those on this page whose records make no sense to this version.
+    pub unreadable: Vec<SessionKey>,
     /// Where the next page begins, if there is one.
     pub next: Option<SessionKey>,
+}
+
+impl Page {
+    const EMPTY: Self = Self { states: Vec::new(), unreadable: Vec::new(), next: None };
 }
 
 impl States {
@@ -68,7 +84,7 @@ impl States {
         limit: usize,
     ) -> Result<Page, Fault> {
         if owner.name().is_none() {
-            return Ok(Page { states: Vec::new(), next: None });
+            return Ok(Page::EMPTY);
         }
         let begin = after.filter(|key| is_of(key, owner)).unwrap_or_else(|| first_key(owner));
         let of_owner = |listed: &Listed| listed.end.is_none() && listed.owner.as_deref() == owner.name();
@@ -83,15 +99,15 @@ impl States {
         self.page(after, limit, |_| true, |_| true).await
     }
 
-    /// Ends a state as an operator, by the key that a list shows.
+    /// All states whose names in logs begin like this, ended ones too. For operators.
     ///
     /// # Errors
-    /// When there is none, it is over already, or the store fails.
-    pub async fn revoke(&self, key: SessionKey) -> Result<(), Fault> {
-        let seen = self.0.read(key).await?.ok_or(Fault::Lost(super::Lost::NotFound))?;
-        // Its name is not known here, and not needed.
-        let state = State::new(std::sync::Arc::clone(&self.0), StateId::random(), key, seen);
-        state.revoke().await
+    /// When the store fails.
+    pub async fn list_named(&self, name: &str, limit: usize) -> Result<Page, Fault> {
+        let wanted = |key: &SessionKey| label(key).starts_with(name);
+        let mut page = self.page(None, limit, |_| true, |listed| wanted(&listed.key)).await?;
+        page.unreadable.retain(wanted);
+        Ok(page)
     }
 
     async fn page(
@@ -101,36 +117,46 @@ impl States {
         in_range: impl Fn(&SessionKey) -> bool,
         wanted: impl Fn(&Listed) -> bool,
     ) -> Result<Page, Fault> {
-        let mut states = Vec::new();
+        let mut page = Page::EMPTY;
         loop {
             let records = self.0.store.list(Space::State, after, READ).await?;
             let full = records.len() == READ;
             for (key, kept) in records {
                 if !in_range(&key) {
-                    return Ok(Page { states, next: None });
+                    return Ok(page);
                 }
                 after = Some(key);
-                let Ok(record) = StateRecord::decode(&kept.value) else { continue };
+                let Ok(record) = StateRecord::decode(&kept.value) else {
+                    page.unreadable.push(key);
+                    continue;
+                };
                 let listed = self.0.listed(key, &Seen { version: kept.version, record });
                 if !wanted(&listed) {
                     continue;
                 }
-                if states.len() == limit {
-                    let next = states.last().map(|last: &Listed| last.key);
-                    return Ok(Page { states, next });
+                if page.states.len() == limit {
+                    page.next = page.states.last().map(|last: &Listed| last.key);
+                    // Those behind the last one come with the next page.
+                    page.unreadable.retain(|key| Some(*key) < page.next);
+                    return Ok(page);
                 }
-                states.push(listed);
+                page.states.push(listed);
             }
             if !full {
-                return Ok(Page { states, next: None });
+                return Ok(page);
             }
         }
     }
 }
 
 impl Inner {
-    fn listed(&self, key: SessionKey, seen: &Seen) -> Listed {
-        let head = &seen.record.head;
+    pub(super) fn listed(&self, key: SessionKey, seen: &Seen) -> Listed {
+        let (head, now) = (&seen.record.head, self.clock.now());
+        let (lost, due) = (head.standing(now).err(), self.deadline(head));
+        let is_recoverable = lost == Some(Lost::Expired)
+            && head.end.is_none()
+            && !head.is_too_old(now)
+            && due.is_none_or(|due| due > now);
         Listed {
             key,
             id: head.id.as_deref().and_then(StateId::from_cookie),
@@ -142,7 +168,11 @@ impl Inner {
             expiry: Self::promise(head, Time(head.used)),
             edition: head.edition,
             bytes: seen.record.data.len(),
-            end: head.standing(self.clock.now()).err().map(super::Lost::reason),
+            idle_ttl: head.idle_ms.map(Duration::from_millis),
+            ends: head.ends.map(Time),
+            end: lost.map(Lost::reason),
+            is_recoverable,
+            due,
         }
     }
 }

@@ -5,11 +5,13 @@
 //! nothing to keep in step (`name`). Every change names the revision it saw. Using a state puts off its expiry;
 //! that is written down only now and then (`held`). An ended state leaves a tombstone (`record`).
 
+mod carried;
 mod date;
 mod fault;
 mod held;
 mod list;
 mod name;
+mod operate;
 mod record;
 mod states;
 mod sweep;
@@ -19,5 +21,6 @@ pub use fault::{Fault, Lost};
 pub use held::State;
 pub use list::{Listed, Page};
 pub use name::{Kind, StateId};
+pub use operate::Resumed;
 pub use record::{About, Edition};
 pub use states::{NewState, StateLimits, States};

@@ -67,8 +67,12 @@ impl StateId {
         format!("{}_{}", kind.as_str(), URL_SAFE_NO_PAD.encode(self.0))
     }
 
+    pub(super) const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
     /// The name under which stores know it: states of one owner lie together.
-    pub(super) fn key(&self, owner: &Principal) -> SessionKey {
+    pub fn key(&self, owner: &Principal) -> SessionKey {
         let mut key = first_key(owner).to_bytes();
         let digest = Sha256::new()
             .chain_update(b"tenure state\0")

@@ -16,7 +16,7 @@ use crate::error::{Error, Reason};
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreError};
-use crate::runtime::Census;
+use crate::runtime::{Census, Seat};
 
 /// Every bound and timeout of states.
 #[derive(Clone, Debug)]
@@ -94,11 +94,17 @@ pub(super) struct Inner {
 impl States {
     /// Starts to keep states. Must be called within a tokio runtime.
     pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits) -> Self {
+        let states = Self::at_rest(store, clock, limits);
+        states.0.tasks.spawn(sweep::run(Arc::clone(&states.0)));
+        states
+    }
+
+    /// States with nothing that runs in the background: none is removed, and those that are there are not counted,
+    /// so that neither [`States::count`] nor the limits know of them. For a look into a store that no server has.
+    pub fn at_rest(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits) -> Self {
         let began = clock.now();
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let inner = Arc::new(Inner { store, clock, limits, census: Arc::default(), began, stop, tasks });
-        inner.tasks.spawn(sweep::run(Arc::clone(&inner)));
-        Self(inner)
+        Self(Arc::new(Inner { store, clock, limits, census: Arc::default(), began, stop, tasks }))
     }
 
     /// Stops what runs in the background; the states stay where they are.
@@ -136,11 +142,7 @@ impl States {
         head.id = owner.name().map(|_| id.cookie());
         head.idle_ms = new.idle_ttl.or(inner.limits.idle_ttl).map(millis);
         head.ends = new.max_lifetime.or(inner.limits.max_lifetime).map(|life| now.after(life).0);
-        let (max, per_principal) = (inner.limits.max_states, inner.limits.max_states_per_principal);
-        let Ok(seat) = inner.census.try_take(owner, max, per_principal) else {
-            let error = Error::new(Reason::TooManyStates, "There are as many data sessions as there may be");
-            return Err(Fault::Full(error.with("limit", max.min(per_principal))));
-        };
+        let seat = self.seat(owner)?;
         let mut record = StateRecord { head, data: new.data };
         inner.prolong(&mut record.head, now);
         let key = id.key(owner);
@@ -148,6 +150,16 @@ impl States {
         seat.keep();
         tracing::debug!(state = %label(&key), kind = %record.head.kind, "state made");
         Ok(State::new(Arc::clone(inner), id, key, Seen { version, record }))
+    }
+
+    /// The right to have one more.
+    pub(super) fn seat(&self, owner: &Principal) -> Result<Seat, Fault> {
+        let limits = &self.0.limits;
+        let (max, per_principal) = (limits.max_states, limits.max_states_per_principal);
+        self.0.census.try_take(owner, max, per_principal).map_err(|_| {
+            let error = Error::new(Reason::TooManyStates, "There are as many data sessions as there may be");
+            Fault::Full(error.with("limit", max.min(per_principal)))
+        })
     }
 
     /// Finds a state of the caller's, and puts off its expiry.
@@ -203,7 +215,8 @@ impl Inner {
         }
     }
 
-    /// Writes a record over what is expected. An answer that was lost is looked for.
+    /// Writes a record over what is expected. An answer that was lost is looked for; it stays unknown if another
+    /// wrote since, because this write may lie beneath theirs.
     pub(super) async fn write(
         &self,
         key: SessionKey,
@@ -216,8 +229,12 @@ impl Inner {
         match written {
             Err(StoreError::Unknown) => match self.read(key).await {
                 Ok(Some(seen)) if seen.record.head.stamp == record.head.stamp => Ok(seen.version),
-                Ok(seen) => Err(StoreError::Conflict { current: seen.map(|seen| seen.version) }),
-                Err(_) => Err(StoreError::Unknown),
+                Ok(None) => Err(StoreError::Conflict { current: None }),
+                // The edition that this write would have made was not reached.
+                Ok(Some(seen)) if seen.record.head.edition < record.head.edition => {
+                    Err(StoreError::Conflict { current: Some(seen.version) })
+                }
+                Ok(Some(_)) | Err(_) => Err(StoreError::Unknown),
             },
             written => written,
         }
@@ -247,7 +264,7 @@ impl Inner {
     }
 
     /// When the record has to be looked at.
-    fn deadline(&self, head: &Head) -> Option<Time> {
+    pub(super) fn deadline(&self, head: &Head) -> Option<Time> {
         if head.end.is_some() {
             return Some(Time(head.used).after(self.limits.tombstone_ttl));
         }
@@ -265,7 +282,7 @@ pub(super) fn record_key(key: SessionKey) -> RecordKey {
 
 /// The name of a state in logs.
 pub(super) fn label(key: &SessionKey) -> String {
-    format!("d-{}", &key.hex()[24..])
+    record_key(*key).label()
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -10,6 +10,7 @@
 
 mod check;
 pub mod keys;
+mod token;
 mod value;
 
 use std::future::ready;

@@ -57,6 +57,8 @@ pub struct DataSessions {
     pub policy: Policy,
     /// How long they live and how many there may be.
     pub limits: StateLimits,
+    /// The file with the key that seals what clients carry.
+    pub carry_key_file: Option<PathBuf>,
 }
 
 /// Whether data sessions are offered.

@@ -204,6 +204,9 @@ keys! {
     "data_sessions.max_per_principal": Count<1> => config.data.limits.max_states_per_principal;
     /// The largest cookie that is read.
     "data_sessions.max_cookie": Size<64> => config.data.policy.max_cookie_bytes;
+    /// A file with a key. With one, cookies carry the state too, sealed with it, so that a server that has lost its
+    /// store can put states back; those that do not fit into a cookie are not carried.
+    "data_sessions.carry_key_file": Optional<File> => config.data.carry_key_file;
     /// Whether clients of the later dialect get their cookie with every result, not only when it changed.
     "data_sessions.always_echo": YesNo => config.data.policy.always_echo;
 

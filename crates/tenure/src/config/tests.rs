@@ -101,6 +101,7 @@ fn no_sources_show_the_defaults() {
         max = 2000000                            # default
         max_per_principal = 2000000              # default
         max_cookie = "4KiB"                      # default
+        # carry_key_file is not set
         always_echo = false                      # default
 
         [streams]
@@ -172,6 +173,7 @@ fn the_later_layer_wins_and_show_says_which() {
         max_pending = 5                          # flag --set session.max_pending
 
         [data_sessions]
+        # carry_key_file is not set
 
         [streams]
 

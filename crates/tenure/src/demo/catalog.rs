@@ -10,36 +10,25 @@ pub(super) fn tools() -> Value {
     let text = |name: &str, about: &str| {
         object(&json!({ name: { "type": "string", "description": about } }), &[name])
     };
-    let kept = |properties: Value, required: &[&str]| {
-        let mut properties = properties;
-        let kind = super::workspace();
-        properties[kind.argument()] = kind.argument_schema();
-        object(&properties, required)
-    };
-    let nothing = || kept(json!({}), &[]);
-    let note =
-        |name: &str, about: &str| kept(json!({ name: { "type": "string", "description": about } }), &[name]);
     let pair = |first: &str, second: &str| {
-        kept(json!({ first: { "type": "string" }, second: { "type": "string" } }), &[first, second])
+        object(&json!({ first: { "type": "string" }, second: { "type": "string" } }), &[first, second])
     };
-    let probe = kept(
-        json!({ "action": { "type": "string", "enum": ["status", "revoke"], "default": "status" } }),
-        &[],
-    );
+    let action = json!({ "type": "string", "enum": ["status", "revoke"], "default": "status" });
+    let probe = object(&json!({ "action": action }), &[]);
     json!({ "tools": [
         tool("public_echo", "Says back what you say.", &text("text", "What to say back"), true),
         tool("session_probe", "Tells how your workspace stands, or revokes it.", &probe, false),
-        tool("session_reset", "Empties your workspace.", &nothing(), false),
-        tool("session_counter_inc", "Adds one to the workspace's counter.", &nothing(), false),
-        tool("session_counter_get", "Tells the workspace's counter.", &nothing(), true),
-        tool("notebook_append", "Adds a note to the workspace's notebook.", &note("text", "The note"), false),
-        tool("notebook_read", "Reads the workspace's notebook.", &nothing(), true),
-        tool("notebook_clear", "Empties the workspace's notebook.", &nothing(), false),
-        tool("notebook_status", "Tells how many notes the notebook holds.", &nothing(), true),
+        tool("session_reset", "Empties your workspace.", &none(), false),
+        tool("session_counter_inc", "Adds one to the workspace's counter.", &none(), false),
+        tool("session_counter_get", "Tells the workspace's counter.", &none(), true),
+        tool("notebook_append", "Adds a note to the workspace's notebook.", &text("text", "The note"), false),
+        tool("notebook_read", "Reads the workspace's notebook.", &none(), true),
+        tool("notebook_clear", "Empties the workspace's notebook.", &none(), false),
+        tool("notebook_status", "Tells how many notes the notebook holds.", &none(), true),
         tool("hashcheck_store", "Keeps the SHA-256 of a text under a name.", &pair("name", "text"), false),
         tool("hashcheck_verify", "Checks a text against the hash kept under a name.", &pair("name", "text"), true),
-        tool("hashcheck_list", "Lists the names of kept hashes.", &nothing(), true),
-        tool("hashcheck_delete", "Forgets the hash under a name.", &note("name", "The name"), false),
+        tool("hashcheck_list", "Lists the names of kept hashes.", &none(), true),
+        tool("hashcheck_delete", "Forgets the hash under a name.", &text("name", "The name"), false),
         tool(
             "long_task",
             "Works for some seconds and reports progress each second.",

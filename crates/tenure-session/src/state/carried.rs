@@ -1,0 +1,74 @@
+//! A state that its client carries: sealed, so that it can neither be read nor changed, and bound to its owner and
+//! its name.
+//!
+//! What the store has always counts. Only when the store knows nothing of a name, not even how it ended, is the
+//! state put back from what the client carries. The end of a state is remembered for longer than anything that is
+//! carried is good for, so nothing that ended comes back this way.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::fault::{Fault, Lost};
+use super::held::{Seen, State};
+use super::name::StateId;
+use super::record::StateRecord;
+use super::states::States;
+use crate::id::Principal;
+use crate::port::seal::Seal;
+use crate::port::store::{Expected, StoreError};
+
+fn bound(owner: &Principal, id: StateId) -> Vec<u8> {
+    let (named, name) = (u8::from(owner.name().is_some()), owner.name().unwrap_or_default());
+    [&b"state\0"[..], &id.to_bytes(), &[named], name.as_bytes()].concat()
+}
+
+impl State {
+    /// The state as its client carries it; `None` if that takes more than so many bytes.
+    pub(crate) fn carried(&self, seal: &dyn Seal, max_bytes: usize) -> Option<String> {
+        let (mut record, owner, now) = self.for_carrying();
+        // A third more in base64.
+        if record.data.len() / 3 * 4 > max_bytes {
+            return None;
+        }
+        let good_until = now.after(self.tombstone_ttl()).0;
+        record.head.expires = Some(record.head.expires.map_or(good_until, |at| at.min(good_until)));
+        let sealed = seal.seal(&bound(&owner, self.id()), &record.encode())?;
+        let text = URL_SAFE_NO_PAD.encode(sealed);
+        (text.len() <= max_bytes).then_some(text)
+    }
+}
+
+impl States {
+    /// Puts a state back that its client carries, if the store knows nothing of it.
+    pub(crate) async fn restore(
+        &self,
+        owner: &Principal,
+        id: StateId,
+        carried: &str,
+        seal: &dyn Seal,
+    ) -> Result<State, Fault> {
+        let lost = Fault::Lost(Lost::NotFound);
+        let sealed = URL_SAFE_NO_PAD.decode(carried).ok();
+        let Some(plain) = sealed.and_then(|sealed| seal.open(&bound(owner, id), &sealed)) else {
+            return Err(lost);
+        };
+        let Ok(mut record) = StateRecord::decode(&plain.into()) else { return Err(lost) };
+        let (inner, now) = (&self.0, self.0.clock.now());
+        record.head.standing(now).map_err(Fault::Lost)?;
+        inner.check_size(record.data.len())?;
+        inner.prolong(&mut record.head, now);
+        let seat = self.seat(owner)?;
+        let key = id.key(owner);
+        match inner.write(key, &mut record, Expected::Absent).await {
+            Ok(version) => {
+                seat.keep();
+                let state = State::new(std::sync::Arc::clone(inner), id, key, Seen { version, record });
+                tracing::info!(state = %state.label(), "a state was put back from what its client carries");
+                Ok(state)
+            }
+            // Another request was first, or it has ended meanwhile.
+            Err(StoreError::Conflict { .. }) => self.find(owner, id).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! States that clients carry in their cookies, for a server that has lost its store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_session::Principal;
+use tenure_session::data::Policy;
+use tenure_store::sealed::keys::{Keys, generate};
+
+use super::world::{Client, World};
+
+const DRAFT: &str = "io.modelcontextprotocol/session";
+
+fn policy(keys: &Keys) -> Policy {
+    Policy { seal: Some(Arc::new(keys.clone())), ..Policy::default() }
+}
+
+fn keys() -> Keys {
+    Keys::parse(&generate()).unwrap()
+}
+
+async fn ask(client: &Client, method: &str, params: &Value) -> Value {
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    serde_json::from_str(&client.send_raw(&request.to_string()).await).unwrap()
+}
+
+async fn call(client: &Client, tool: &str, meta: &Value) -> Value {
+    ask(client, "tools/call", &json!({ "name": tool, "arguments": { "text": "n" }, "_meta": meta })).await
+}
+
+/// Makes a session and counts to one; returns the cookie as it is to be sent back.
+async fn counted(client: &Client) -> Value {
+    let made = ask(client, "session/create", &json!({})).await;
+    let cookie = made["result"]["_meta"].clone();
+    call(client, "session_counter_inc", &cookie).await["result"]["_meta"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_lost_its_store_puts_the_state_back() {
+    let keys = keys();
+    let client = World::new(policy(&keys)).client("{}").await;
+    let cookie = counted(&client).await;
+    let elsewhere = World::new(policy(&keys)).client("{}").await;
+    let answer = call(&elsewhere, "session_counter_inc", &cookie).await;
+    assert_eq!(answer["result"]["structuredContent"]["counter"], 2);
+    let answer = call(&elsewhere, "session_counter_inc", &cookie).await;
+    assert_eq!(
+        answer["result"]["structuredContent"]["counter"], 3,
+        "what the store has counts, not the old cookie"
+    );
+    let deleted = ask(&elsewhere, "session/delete", &json!({ "_meta": cookie })).await;
+    assert_eq!(deleted["result"]["deleted"], true);
+    let answer = call(&elsewhere, "session_counter_inc", &cookie).await;
+    assert_eq!(answer["error"]["data"]["reason"], "session_deleted", "it does not come back from the dead");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_other_dialect_carries_it_too() {
+    let keys = keys();
+    let client = World::new(policy(&keys)).client("{}").await;
+    let made = ask(&client, "sessions/create", &json!({})).await["result"]["session"].clone();
+    let cookie = |state: &Value| json!({ DRAFT: { "sessionId": made["sessionId"], "state": state } });
+    let answer = call(&client, "session_counter_inc", &cookie(&made["state"])).await;
+    let state = &answer["result"]["_meta"][DRAFT]["state"];
+    assert!(state.is_string() && *state != made["state"]);
+    let elsewhere = World::new(policy(&keys)).client("{}").await;
+    let answer = call(&elsewhere, "session_counter_get", &cookie(state)).await;
+    assert_eq!(answer["result"]["structuredContent"]["counter"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_changed_or_is_anothers_is_worth_nothing() {
+    let keys = keys();
+    let client = World::new(policy(&keys)).client("{}").await;
+    let cookie = counted(&client).await;
+    let lost = |answer: &Value| answer["error"]["data"]["reason"] == "session_not_found";
+
+    let bob = World::new(policy(&keys)).client_of("{}", Principal::named("bob")).await;
+    assert!(lost(&call(&bob, "session_counter_get", &cookie).await), "another principal");
+    let other_key = World::new(policy(&self::keys())).client("{}").await;
+    assert!(lost(&call(&other_key, "session_counter_get", &cookie).await), "another key");
+    let no_key = World::new(Policy::default()).client("{}").await;
+    assert!(lost(&call(&no_key, "session_counter_get", &cookie).await), "no key");
+
+    let fresh = World::new(policy(&keys)).client("{}").await;
+    let state = cookie["mcp/session"]["state"].as_str().unwrap();
+    let mut changed = cookie.clone();
+    let last = if state.ends_with('A') { "B" } else { "A" };
+    changed["mcp/session"]["state"] = format!("{}{last}", &state[..state.len() - 1]).into();
+    assert!(lost(&call(&fresh, "session_counter_get", &changed).await), "changed");
+    let mut swapped = cookie.clone();
+    swapped["mcp/session"]["id"] = format!("sess-{}", "0".repeat(32)).into();
+    assert!(lost(&call(&fresh, "session_counter_get", &swapped).await), "under another name");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_carried_is_good_for_as_long_as_ends_are_remembered() {
+    let keys = keys();
+    let first = World::new(policy(&keys));
+    let client = first.client("{}").await;
+    let cookie = counted(&client).await;
+    // Both clocks begin at the same time, so the second is the first an hour later.
+    let later = World::new(policy(&keys));
+    tokio::time::advance(Duration::from_secs(3601)).await;
+    let answer = call(&later.client("{}").await, "session_counter_get", &cookie).await;
+    assert_eq!(answer["error"]["data"]["reason"], "session_expired");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_into_a_cookie_is_not_carried() {
+    let client = World::new(policy(&keys())).client("{}").await;
+    let cookie = counted(&client).await;
+    let id = json!({ "mcp/session": { "id": cookie["mcp/session"]["id"] } });
+    let note = "n".repeat(4000);
+    let params = json!({ "name": "notebook_append", "arguments": { "text": note }, "_meta": id });
+    let answer = ask(&client, "tools/call", &params).await;
+    let cookie = &answer["result"]["_meta"]["mcp/session"];
+    assert!(cookie["expiry"].is_string() && cookie["state"].is_null(), "{cookie}");
+}
