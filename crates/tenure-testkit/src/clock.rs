@@ -1,7 +1,14 @@
-//! A clock that follows tokio's, so that a test with paused time turns both at once.
+//! Clocks for tests: one that follows tokio's, so that paused time turns both at once, and one that is turned by
+//! hand.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tenure_session::port::clock::{Clock, Time};
 use tokio::time::Instant;
+
+/// Where the clocks start.
+const START: Time = Time(1_700_000_000_000);
 
 /// Starts at some date and moves with `tokio::time`.
 #[derive(Debug)]
@@ -18,6 +25,29 @@ impl TurnableClock {
 
 impl Clock for TurnableClock {
     fn now(&self) -> Time {
-        Time(1_700_000_000_000).after(self.start.elapsed())
+        START.after(self.start.elapsed())
+    }
+}
+
+/// Stands still until it is turned, whatever tokio's time does. Paused time leaps ahead while an engine works on
+/// a thread of its own; this clock does not.
+#[derive(Debug)]
+pub struct HandClock(AtomicU64);
+
+impl HandClock {
+    /// A clock that stands still.
+    pub fn start() -> Self {
+        Self(AtomicU64::new(START.0))
+    }
+
+    /// Turns it ahead.
+    pub fn turn(&self, by: Duration) {
+        self.0.store(self.now().after(by).0, Ordering::SeqCst);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Time {
+        Time(self.0.load(Ordering::SeqCst))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
@@ -11,6 +12,11 @@ use tenure_session::port::store::{
     Store, StoreError, Stored, Stretch, Survey, Version,
 };
 use tokio::sync::watch;
+
+use crate::crash::Last;
+
+/// How often what is due is asked for before [`Faulty::swept`] loses patience.
+const MAX_LOOKS: u64 = 1_000;
 
 /// A store around a store, with faults.
 pub struct Faulty {
@@ -23,7 +29,16 @@ pub struct Faulty {
     trims: AtomicU64,
     puts_held: watch::Sender<bool>,
     puts_fail: AtomicBool,
-    looks: AtomicU64,
+    puts: AtomicU64,
+    lost: Mutex<Option<Last>>,
+    looks: watch::Sender<Looks>,
+}
+
+#[derive(Default)]
+struct Looks {
+    all: u64,
+    /// Those that found nothing.
+    idle: u64,
 }
 
 impl Faulty {
@@ -39,7 +54,9 @@ impl Faulty {
             trims: AtomicU64::new(0),
             puts_held: watch::Sender::new(false),
             puts_fail: AtomicBool::new(false),
-            looks: AtomicU64::new(0),
+            puts: AtomicU64::new(0),
+            lost: Mutex::new(None),
+            looks: watch::Sender::default(),
         }
     }
 
@@ -88,9 +105,36 @@ impl Faulty {
         self.puts_fail.store(fail, Ordering::SeqCst);
     }
 
+    /// Makes the answer to the next write of a record be lost; the write itself is done or not.
+    pub fn lose_answer_of_next_put(&self, put: Last) {
+        *self.lost.lock() = Some(put);
+    }
+
+    /// How many writes of records were tried.
+    pub fn puts(&self) -> u64 {
+        self.puts.load(Ordering::SeqCst)
+    }
+
     /// How often it was asked what is due.
     pub fn looks(&self) -> u64 {
-        self.looks.load(Ordering::SeqCst)
+        self.looks.borrow().all
+    }
+
+    /// Resolves when whoever removes what is due has seen that nothing is.
+    ///
+    /// # Panics
+    /// When there is always something.
+    pub async fn swept(&self) {
+        let mut looks = self.looks.subscribe();
+        let (all, idle) = {
+            let looks = looks.borrow();
+            (looks.all, looks.idle)
+        };
+        // One that was under way may have looked too early, so the second counts.
+        let done = |looks: &Looks| looks.idle >= idle + 2;
+        // The sender is ours, so it cannot be gone.
+        let _ = looks.wait_for(|looks| done(looks) || looks.all > all + MAX_LOOKS).await;
+        assert!(done(&self.looks.borrow()), "what is due is never removed");
     }
 
     /// How many trims were tried.
@@ -130,17 +174,22 @@ impl Store for Faulty {
         expected: Expected,
         deadline: Option<Time>,
     ) -> Stored<Version> {
+        self.puts.fetch_add(1, Ordering::SeqCst);
         if self.puts_fail.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Unavailable(
                 "a fault for testing".to_owned(),
             ))));
         }
-        let put = self.run(|store| store.put(key, value, expected, deadline));
+        let lost = self.lost.lock().take();
+        let put = match lost {
+            Some(Last::Undone) => Box::pin(std::future::ready(Err(StoreError::Unknown))),
+            Some(Last::Done) | None => self.run(|store| store.put(key, value, expected, deadline)),
+        };
         let mut held = self.puts_held.subscribe();
         Box::pin(async move {
             let outcome = put.await;
             held.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
-            outcome
+            if lost.is_some() { Err(StoreError::Unknown) } else { outcome }
         })
     }
 
@@ -153,8 +202,16 @@ impl Store for Faulty {
     }
 
     fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
-        self.looks.fetch_add(1, Ordering::SeqCst);
-        self.run_uncounted(|store| store.expired(space, now, limit))
+        let looks = self.looks.clone();
+        looks.send_modify(|looks| looks.all += 1);
+        let look = self.run_uncounted(|store| store.expired(space, now, limit));
+        Box::pin(async move {
+            let due = look.await;
+            if due.as_ref().is_ok_and(Vec::is_empty) {
+                looks.send_modify(|looks| looks.idle += 1);
+            }
+            due
+        })
     }
 
     fn list(

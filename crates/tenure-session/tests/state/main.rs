@@ -1,0 +1,16 @@
+//! Stored states on every engine, with a clock that is turned by hand.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod support;
+
+mod crash;
+mod expiry;
+mod faults;
+mod life;
+mod limits;
+mod lists;
+mod owners;
+mod promises;
+mod races;
+mod recovery;
