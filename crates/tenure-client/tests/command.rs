@@ -14,14 +14,22 @@ use tenure_client::{Client, Command, Jar, Kind, Options, connect_command};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    if env::args().nth(1).as_deref() == Some("serve") {
-        return serve();
+    match env::args().nth(1).as_deref() {
+        Some("serve") => return serve(),
+        Some("serve-for-ever") => {
+            serve();
+            loop {
+                std::thread::park();
+            }
+        }
+        _ => {}
     }
     the_next_process_goes_on_with_the_session_of_the_last().await;
     the_child_has_its_own_folder_and_environment().await;
     a_program_that_is_not_there_is_named().await;
     a_child_that_ends_at_once_is_no_connection().await;
-    a_child_ends_with_its_connection().await;
+    a_child_is_told_to_end_and_waited_for().await;
+    a_child_that_does_not_end_is_killed().await;
 }
 
 /// A server of the later draft that says what it sees.
@@ -45,6 +53,11 @@ fn serve() {
         };
         let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
         writeln!(std::io::stdout().lock(), "{answer}").unwrap();
+    }
+    if let Ok(path) = env::var("TEST_LAST_WORDS") {
+        // Long enough for a parent that does not wait to be noticed.
+        std::hint::black_box((0..5_000_000u64).fold(0, |sum, number| sum ^ number.wrapping_mul(31)));
+        std::fs::write(path, "bye").unwrap();
     }
 }
 
@@ -108,10 +121,25 @@ async fn a_child_that_ends_at_once_is_no_connection() {
     assert_eq!(error.kind(), Kind::Closed);
 }
 
-async fn a_child_ends_with_its_connection() {
-    let client = connect_command(&command(), Options::new(Jar::in_memory())).await.unwrap();
+async fn a_child_is_told_to_end_and_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let last_words = folder.path().join("last-words");
+    let mut command = command();
+    command.env.insert("TEST_LAST_WORDS".into(), last_words.clone().into());
+    let client = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap();
     let process = look(&client).await["process"].as_u64().unwrap();
     client.close().await.unwrap();
-    // It was waited for, so not even a trace of it is left.
+    assert_eq!(std::fs::read_to_string(last_words).unwrap(), "bye");
+    assert!(!Path::new(&format!("/proc/{process}")).exists());
+}
+
+async fn a_child_that_does_not_end_is_killed() {
+    let mut command = command();
+    command.args = vec!["serve-for-ever".to_owned()];
+    let client = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap();
+    let process = look(&client).await["process"].as_u64().unwrap();
+    // From here on time passes as soon as there is nothing else to do.
+    tokio::time::pause();
+    client.close().await.unwrap();
     assert!(!Path::new(&format!("/proc/{process}")).exists());
 }

@@ -97,5 +97,9 @@ fn a_killed_process_leaves_a_jar_that_can_be_read() {
         let cookie = Cookie::of_id(Dialect::Sep, &SessionId::new("after"));
         jar.update(|book| book.keep(&Server::named("next"), &cookie, OffsetDateTime::UNIX_EPOCH)).unwrap();
         assert_eq!(ids(&path, &Server::named("next")), ["after"]);
+        let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert_eq!(names, ["jar.json", "jar.json.lock"], "what it left half written is gone");
     }
 }

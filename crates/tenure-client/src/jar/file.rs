@@ -75,11 +75,9 @@ impl JarFile {
     }
 
     fn lock(&self) -> Result<File, Error> {
+        let mut options = for_owner();
+        options.create(true).truncate(false);
         let path = self.beside(".lock");
-        let mut options = OpenOptions::new();
-        options.create(true).truncate(false).write(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(&path).map_err(|error| self.failed("open the lock of the jar", error))?;
         for _ in 0..LOCK_TRIES {
             match file.try_lock() {
@@ -92,13 +90,18 @@ impl JarFile {
     }
 
     fn write(&self, book: &Book) -> io::Result<()> {
-        // Made for its owner alone, and in the same folder, so that it can take the jar's place at once.
-        let mut file =
-            tempfile::Builder::new().prefix(".mcp-cookie.").suffix(".tmp").tempfile_in(self.folder())?;
+        // Always the same name, which the lock makes ours: what a killed process left there goes, and whatever
+        // else is there is not written through.
+        let path = self.beside(".tmp");
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = for_owner().create_new(true).open(&path)?;
         file.write_all(book.to_text().as_bytes())?;
         // Before the name changes: otherwise a loss of power can leave the new name on an empty file.
-        file.as_file().sync_all()?;
-        file.persist(&self.path).map_err(|error| error.error)?;
+        file.sync_all()?;
+        fs::rename(&path, &self.path)?;
         sync_folder(self.folder())
     }
 
@@ -122,6 +125,15 @@ impl JarFile {
     fn failed(&self, what: &str, error: io::Error) -> Error {
         Error::with_source(Kind::Jar, format!("{what} `{}`", self.path.display()), error)
     }
+}
+
+/// How files that only their owner may read are opened for writing.
+fn for_owner() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
 }
 
 #[cfg(unix)]

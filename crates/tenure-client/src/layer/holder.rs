@@ -220,3 +220,50 @@ impl Holder {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::sync::watch;
+
+    use super::{Entry, Holder, View};
+    use crate::{
+        cookie::Cookie,
+        dialect::{Change, Dialect},
+        jar::{Book, Jar, Server},
+    };
+
+    fn cookie(expiry: &str) -> Cookie {
+        let fields = json!({"id": "a", "expiry": expiry}).as_object().unwrap().clone();
+        Cookie::from_fields(Dialect::Strawman, fields).unwrap()
+    }
+
+    fn written(entries: &[Entry]) -> Option<String> {
+        let (server, now) = (Server::url("u:1"), crate::clock::now());
+        let mut book = Book::default();
+        for entry in entries {
+            entry.write(&mut book, &server, now);
+        }
+        book.active(&server, Dialect::Strawman, now)?.expiry().map(str::to_owned)
+    }
+
+    #[test]
+    fn what_is_entered_last_is_what_was_said_last() {
+        let holder = || Holder::new(Jar::in_memory(), Server::url("u:1"), watch::channel(View::default()).0);
+        let set =
+            |holder: &mut Holder, expiry| holder.apply(Some(&cookie("first")), Change::Set(cookie(expiry)));
+
+        let mut new_then_refreshed = holder();
+        new_then_refreshed.adopt(cookie("first"));
+        set(&mut new_then_refreshed, "second");
+        assert_eq!(written(&new_then_refreshed.take_all()).as_deref(), Some("second"));
+
+        let mut refreshed_then_lost = holder();
+        refreshed_then_lost.adopt(cookie("first"));
+        refreshed_then_lost.take_all();
+        set(&mut refreshed_then_lost, "second");
+        assert!(refreshed_then_lost.has_refresh() && refreshed_then_lost.take_urgent().is_empty());
+        refreshed_then_lost.lose(cookie("first").id(), "session_revoked");
+        assert_eq!(written(&refreshed_then_lost.take_all()), None);
+    }
+}

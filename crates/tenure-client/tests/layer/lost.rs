@@ -97,6 +97,8 @@ async fn if_told_so_a_call_of_a_lost_session_is_repeated_in_a_new_one_but_once()
     let error = result.unwrap_err().to_string();
     assert!(error.contains("again"), "{error}");
     assert_eq!(in_jar(&jar, "c").as_deref(), Some("session_not_found"));
+    client.close().await.unwrap();
+    assert_eq!(wire.rest().await, [Value::Null; 0], "not even a session for a third try");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@
 
 mod calls;
 mod create;
+mod failing;
 mod handle;
 mod lost;
 mod required;

@@ -40,14 +40,18 @@ pub(crate) async fn connect(capabilities: Value, options: Options) -> (Client, W
     let (near, far) = tokio::io::duplex(256 * 1024);
     let (read, write) = tokio::io::split(near);
     let layer = SessionTransport::over_lines(read, write, server(), options);
-    let (read, write) = tokio::io::split(far);
-    let mut wire = Wire { lines: BufReader::new(read).lines(), write };
+    let mut wire = Wire::new(far);
     let (client, ()) = tokio::join!(Client::start((), layer), wire.handshake(capabilities));
     (client.unwrap(), wire)
 }
 
 impl Wire {
-    async fn handshake(&mut self, capabilities: Value) {
+    pub(crate) fn new(far: DuplexStream) -> Self {
+        let (read, write) = tokio::io::split(far);
+        Self { lines: BufReader::new(read).lines(), write }
+    }
+
+    pub(crate) async fn handshake(&mut self, capabilities: Value) {
         let request = self.next_of("initialize").await;
         let result = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
             "serverInfo": {"name": "scripted", "version": "1"}});

@@ -138,3 +138,37 @@ async fn a_mere_change_of_the_expiry_is_written_soon_even_so() {
     let stored = jar.active(&crate::support::server(), Dialect::Strawman).unwrap().unwrap();
     assert_eq!(stored.expiry(), Some("2099-01-01T00:00:00Z"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_strawman_server_may_give_a_cookie_unasked() {
+    let options = Options { create: tenure_client::Create::Never, ..options() };
+    let jar = options.jar.clone();
+    let (client, mut wire) = connect(strawman(), options).await;
+    round(&client, &mut wire, json!({STRAWMAN: {"id": "gift"}})).await;
+    let request = round(&client, &mut wire, Value::Null).await;
+    assert_eq!(cookie(&request, STRAWMAN), &json!({"id": "gift"}));
+    assert_eq!(in_jar(&jar, "gift").as_deref(), Some("used"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cookie_that_the_program_put_there_itself_stays() {
+    let (client, mut wire) = connect(sep(), options()).await;
+    wire.create(json!({"sessionId": "ours", "state": "1"})).await;
+    let mut meta = rmcp::model::RequestMetaObject::default();
+    meta.0.0.insert(SEP.to_owned(), json!({"sessionId": "its own"}));
+    let mut options = rmcp::service::PeerRequestOptions::no_options();
+    options.meta = Some(meta);
+    let request = rmcp::model::CallToolRequest::new(rmcp::model::CallToolRequestParams::new("t"));
+    let (result, ()) = tokio::join!(
+        async {
+            client.send_request_with_option(request.into(), options).await.unwrap().await_response().await
+        },
+        async {
+            let request = wire.next_of("tools/call").await;
+            assert_eq!(cookie(&request, SEP), &json!({"sessionId": "its own"}));
+            wire.error(&request, -32043, "Session not found").await;
+        }
+    );
+    assert!(result.is_err());
+    assert_eq!(current(&client).as_deref(), Some("ours"), "what becomes of it is not our session's matter");
+}

@@ -101,3 +101,16 @@ fn no_scraps_are_left_beside_the_jar() {
     names.sort();
     assert_eq!(names, ["jar.json", "jar.json.lock"]);
 }
+
+#[cfg(unix)]
+#[test]
+fn nothing_is_written_through_what_lies_in_the_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jar.json");
+    let precious = folder.path().join("precious");
+    fs::write(&precious, "precious").unwrap();
+    std::os::unix::fs::symlink(&precious, folder.path().join("jar.json.tmp")).unwrap();
+    put(&Jar::at(&path), &Server::url("u:1"), "a");
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+    assert!(fs::symlink_metadata(&path).unwrap().is_file());
+}
