@@ -104,7 +104,8 @@ pub async fn copy(
                 totals.records += 1;
                 totals.bytes += record.value.len() as u64;
                 // Last, so that whoever finds the session finds its events too.
-                to.put(RecordKey { space, key }, record.value, Expected::Absent, record.deadline)
+                let key = RecordKey { space, key };
+                to.put(key, record.value, Expected::Absent, record.deadline)
                     .await
                     .map_err(|cause| write(format!("the record {}", key.label()), cause))?;
                 progress(Progress { space, totals });

@@ -78,12 +78,15 @@ impl KindOfState {
         &self.kind
     }
 
-    /// One that is made without params, as an operator makes it.
+    /// One that holds this; without it, what one holds that is made from no params.
     ///
     /// # Errors
-    /// The sentence with which it is refused.
-    pub fn bare(&self) -> Result<NewState, String> {
-        let data = (self.begin)(&Map::new())?;
+    /// The sentence with which no params are refused.
+    pub fn holding(&self, data: Option<Bytes>) -> Result<NewState, String> {
+        let data = match data {
+            Some(data) => data,
+            None => (self.begin)(&Map::new())?,
+        };
         let (idle_ttl, max_lifetime) = (self.idle_ttl, self.max_lifetime);
         Ok(NewState { data, idle_ttl, max_lifetime, ..NewState::of(self.kind.clone()) })
     }

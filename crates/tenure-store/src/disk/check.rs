@@ -146,14 +146,14 @@ impl Walk<'_> {
             report.damage.push(Damage { file, kind: Kind::Journal, is_refused: true, lost });
             for (keyspace, key) in &flaw.keys {
                 let name = self.files.keyspace(*keyspace);
-                let session = match name {
-                    Some("records") => layout::session_of_record(key),
-                    Some("owners" | "events" | "notes") => session(key),
+                let label = match name {
+                    Some("records") => layout::read_record_key(key).map(|key| key.label()),
+                    Some("owners" | "events" | "notes") => session(key).map(|session| session.label()),
                     _ => None,
                 };
                 let is_record = matches!(name, Some("records" | "owners"));
-                if let Some(session) = session {
-                    report.affect(&session, |missing| {
+                if let Some(label) = label {
+                    report.affect(label, |missing| {
                         missing.record |= is_record;
                         missing.events |= !is_record;
                     });

@@ -58,12 +58,12 @@ impl Gaps {
     /// Puts a session into the report if something of it may be missing. Called after all records were seen.
     pub(super) fn judge(&self, session: &SessionKey, report: &mut Report) {
         if self.events.iter().any(|gap| holds(gap, session, Keys::Sessions)) {
-            report.affect(session, |missing| missing.events = true);
+            report.affect(session.label(), |missing| missing.events = true);
         }
         if self.records.iter().any(|gap| holds(gap, session, Keys::Records))
             && !self.with_record.contains(session)
         {
-            report.affect(session, |missing| missing.record = true);
+            report.affect(session.label(), |missing| missing.record = true);
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use tenure_session::id::{Position, SessionKey};
+use tenure_session::id::Position;
 use tenure_session::port::store::Space;
 
 use super::layout;
@@ -16,6 +16,8 @@ use super::layout;
 pub struct Totals {
     /// Sessions that have a record, the tombstones of ended ones among them.
     pub sessions: u64,
+    /// Data sessions that have a record, the tombstones of ended ones among them.
+    pub data_sessions: u64,
     /// All other records.
     pub other_records: u64,
     /// Sessions that are or were owned by a node.
@@ -36,6 +38,7 @@ impl Totals {
         self.bytes += (key.len() + value.len()) as u64;
         match keyspace {
             "records" if key.starts_with(&layout::space_prefix(Space::Session)) => self.sessions += 1,
+            "records" if key.starts_with(&layout::space_prefix(Space::State)) => self.data_sessions += 1,
             "records" => self.other_records += 1,
             "owners" => self.owners += 1,
             "deadlines" => self.deadlines += 1,
@@ -104,7 +107,7 @@ pub struct Report {
     pub missing_deadlines: u64,
     /// Entries of the index that no record has.
     pub stale_deadlines: u64,
-    /// The sessions that are affected, by their labels. Not all, if there are very many.
+    /// The sessions and data sessions that are affected, by their labels. Not all, if there are very many.
     pub sessions: BTreeMap<String, Missing>,
     /// Where a repair left what was there before.
     pub kept: Option<PathBuf>,
@@ -136,8 +139,7 @@ impl Report {
         self.missing_batches > 0 || self.unreadable > 0 || self.damage.iter().any(has_lost)
     }
 
-    pub(super) fn affect(&mut self, session: &SessionKey, affect: impl Fn(&mut Missing)) {
-        let label = session.label();
+    pub(super) fn affect(&mut self, label: String, affect: impl Fn(&mut Missing)) {
         if self.sessions.len() < MAX_SESSIONS || self.sessions.contains_key(&label) {
             affect(self.sessions.entry(label).or_default());
         }

@@ -11,6 +11,8 @@ use crate::{ALL, KEEP_ALL, NODE, event, key};
 pub(crate) const SESSIONS: u8 = 5;
 /// More than are listed at once.
 pub(crate) const RECORDS: u8 = 150;
+/// Records of what is no session: states, and what rmcp keeps.
+pub(crate) const OTHERS: u8 = 3 + 2;
 /// More than are read at once.
 pub(crate) const LONG: usize = 1_300;
 
@@ -44,6 +46,12 @@ pub(crate) async fn fill(store: &dyn Store) {
     let epoch = store.claim(key(11), NODE, None).await.unwrap();
     store.append(key(11), epoch, vec![event(8, "gone", Place::End, 100)]).await.unwrap();
     store.trim(key(11), Keep { events: 0, ..KEEP_ALL }).await.unwrap();
+    // States: they have no events of their own, also if a session of the same key has some.
+    for number in [1, 30, 31] {
+        let (space, value) = (Space::State, Bytes::from(vec![number; usize::from(number) * 100]));
+        let deadline = (number != 31).then_some(Time(700));
+        store.put(RecordKey { space, key: key(number) }, value, Expected::Absent, deadline).await.unwrap();
+    }
     // What rmcp keeps: a session, and a stream whose record names its log.
     let put = |key, value: Vec<u8>| {
         store.put(RecordKey { space: Space::Rmcp, key }, value.into(), Expected::Absent, Some(Time(900)))
@@ -91,13 +99,13 @@ pub(crate) async fn records(store: &dyn Store, space: Space) -> Vec<Content> {
 
 pub(crate) async fn contents(store: &dyn Store) -> Contents {
     let mut contents = Contents { records: Vec::new(), logs: Vec::new(), due: Vec::new() };
-    for space in [Space::Session, Space::Rmcp] {
+    for space in [Space::Session, Space::State, Space::Rmcp] {
         contents.records.push((space, records(store, space).await));
     }
     for number in 0..=u8::MAX {
         contents.logs.push(log(store, key(number)).await);
     }
-    for space in [Space::Session, Space::Rmcp] {
+    for space in [Space::Session, Space::State, Space::Rmcp] {
         let due = store.expired(space, Time(1_000), usize::MAX).await.unwrap();
         contents.due.extend(due.into_iter().map(|(key, _)| key));
     }

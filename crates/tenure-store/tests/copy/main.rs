@@ -23,7 +23,7 @@ use tenure_store::sealed::keys::{Keys, generate};
 use tenure_store::sealed::{Sealed, check_plain};
 use tenure_testkit::faulty::Faulty;
 
-use self::contents::{LONG, RECORDS, SESSIONS, contents, fill, log, records};
+use self::contents::{LONG, OTHERS, RECORDS, SESSIONS, contents, fill, log, records};
 
 type Shared = Arc<dyn Store>;
 
@@ -66,7 +66,7 @@ async fn everything_arrives_whatever_engine_and_key_it_goes_through() {
         assert_eq!(contents(pair[1].as_ref()).await, expected);
         // Two of a session's events are on stream 1 and 0, one on 2 and 3; stream 4 has none.
         let (sessions, long) = (u64::from(SESSIONS), LONG as u64);
-        assert_eq!((totals.records, totals.streams), (u64::from(RECORDS) + 2, sessions * 5 + 2));
+        assert_eq!((totals.records, totals.streams), (u64::from(RECORDS + OTHERS), sessions * 5 + 2));
         assert_eq!(totals.events, sessions * 4 + long + 1);
         assert_eq!(told.len() as u64, totals.records, "told after every record");
         assert_eq!(told.last().map(|progress| progress.totals), Some(totals));
@@ -101,7 +101,7 @@ async fn sessions_wake_on_the_target_and_go_on_after_what_they_had() {
 async fn a_target_that_has_records_is_refused_and_stays_as_it_is() {
     let from = Memory::new();
     fill(&from).await;
-    for space in [Space::Session, Space::Rmcp] {
+    for space in [Space::Session, Space::State, Space::Rmcp] {
         let to = Memory::new();
         let record = RecordKey { space, key: key(1) };
         to.put(record, Bytes::from_static(b"theirs"), Expected::Absent, None).await.unwrap();
@@ -127,7 +127,7 @@ async fn assert_whole(from: &dyn Store, to: &dyn Store) -> usize {
         assert_eq!(log(to, key(200)).await, log(from, key(200)).await);
         assert!(to.owner(key(200)).await.unwrap().is_some());
     }
-    sessions.len() + streams.len()
+    sessions.len() + records(to, Space::State).await.len() + streams.len()
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn a_copy_that_fails_anywhere_shows_no_session_without_its_events() {
         seen.push(assert_whole(&from, inner.as_ref()).await);
         match outcome {
             Ok(totals) => {
-                assert_eq!(totals.records, u64::from(RECORDS) + 2);
+                assert_eq!(totals.records, u64::from(RECORDS + OTHERS));
                 break;
             }
             Err(error) => {
@@ -157,8 +157,8 @@ async fn a_copy_that_fails_anywhere_shows_no_session_without_its_events() {
         }
     }
     // A restore per log, a look at the owner and a claim for rmcp's, a put per record; then one that works.
-    assert_eq!(seen.len(), (usize::from(SESSIONS) + 3) + 2 + (usize::from(RECORDS) + 2) + 1);
-    assert_eq!((seen[0], seen.last()), (0, Some(&(usize::from(RECORDS) + 2))));
+    assert_eq!(seen.len(), (usize::from(SESSIONS) + 3) + 2 + usize::from(RECORDS + OTHERS) + 1);
+    assert_eq!((seen[0], seen.last()), (0, Some(&usize::from(RECORDS + OTHERS))));
 }
 
 #[tokio::test(start_paused = true)]

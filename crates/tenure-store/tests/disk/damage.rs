@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use tenure_session::id::NodeId;
-use tenure_session::port::store::Store;
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{Expected, RecordKey, Space, Store};
 use tenure_store::disk::{Damage, Disk, DiskError, Kind, Report, Sync, check, repair};
 
 use super::sample::{BATCHES, EVENTS, Left, SESSIONS, Sample, cut, end, flip, session};
-use super::tools::{files, key};
+use super::tools::{files, key, noise};
 
 fn checked(sample: &Sample) -> Report {
     check(sample.path(), |_| {}).unwrap()
@@ -94,6 +95,28 @@ async fn the_session_of_a_damaged_batch_is_named() {
     let left = sample.left().await;
     let hurt = left.events.iter().position(|count| *count == EVENTS - 1).unwrap();
     assert_eq!(report.sessions.keys().collect::<Vec<_>>(), [&session(hurt).label()]);
+}
+
+#[tokio::test]
+async fn a_data_session_is_counted_and_named_as_one() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = Disk::open(folder.path(), Sync::Os).unwrap();
+    let state = |number| RecordKey { space: Space::State, key: session(number) };
+    for number in 0..3 {
+        store.put(state(number), noise(number as u64, 4000), Expected::Absent, Some(Time(9))).await.unwrap();
+    }
+    drop(store);
+    let sample = Sample::of(folder);
+    let report = checked(&sample);
+    let totals = report.totals;
+    assert_eq!((totals.sessions, totals.data_sessions, totals.other_records), (0, 3, 0));
+    assert_eq!((report.is_sound(), totals.deadlines), (true, 3));
+    // The second of three, each of which is nearly all of its batch.
+    flip(&sample.journal(), 50);
+    let report = repaired(&sample);
+    assert_eq!(report.sessions.keys().collect::<Vec<_>>(), [&state(1).label()]);
+    assert!(state(1).label().starts_with("d-"));
+    assert_eq!(checked(&sample).totals.data_sessions, 2);
 }
 
 #[tokio::test]

@@ -55,6 +55,11 @@ impl Sample {
             }
         }
         drop(store);
+        Self::of(folder)
+    }
+
+    /// Whatever was written into a folder.
+    pub(crate) fn of(folder: TempDir) -> Self {
         let sample = Self { folder };
         // What the engine only reserved would make every copy and every look slow.
         let journal = std::fs::OpenOptions::new().read(true).write(true).open(sample.journal()).unwrap();
