@@ -55,6 +55,7 @@ pub(crate) fn summary(world: &World) -> String {
         ("events checked", number(&tally.events)),
         ("  questions", number(&tally.questions)),
         ("  on standalone streams", number(&tally.news)),
+        ("notebooks counted", number(&tally.states)),
         ("events replayed and compared", number(&tally.replayed)),
         ("restart to ready, median and longest", spread(&tally.readies)),
         ("restart to first answer, same", spread(&tally.first_answers)),

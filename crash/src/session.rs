@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use crate::actions::Workspace;
 use crate::check::{Fault, SessionCheck, StreamCheck};
 use crate::http::Name;
 use crate::world::Moment;
@@ -29,6 +30,8 @@ pub(crate) struct Session {
     lost: AtomicBool,
     check: Mutex<SessionCheck>,
     pub(crate) news: Mutex<News>,
+    /// The workspace that it names by a cookie.
+    pub(crate) work: Mutex<Option<Workspace>>,
     finished: Mutex<VecDeque<Arc<Finished>>>,
 }
 
@@ -77,6 +80,7 @@ impl Session {
             lost: AtomicBool::new(false),
             check: Mutex::default(),
             news: Mutex::default(),
+            work: Mutex::default(),
             finished: Mutex::default(),
         }
     }

@@ -104,6 +104,7 @@ pub(crate) struct Tally {
     pub(crate) replayed: AtomicU64,
     pub(crate) questions: AtomicU64,
     pub(crate) news: AtomicU64,
+    pub(crate) states: AtomicU64,
     pub(crate) interrupted: AtomicU64,
     pub(crate) rerun: AtomicU64,
     pub(crate) dead_checked: AtomicU64,

@@ -193,7 +193,7 @@ impl Call<'_> {
             match ending {
                 Ending::Interrupted => count(&self.world.tally.interrupted),
                 Ending::Result if crashed => count(&self.world.tally.rerun),
-                Ending::Result => {}
+                Ending::Result | Ending::StateGone => {}
             }
             return Stop::Ended(Outcome::Answered(ending));
         }

@@ -1,13 +1,15 @@
 //! A client: opens sessions, does something random in them, over and over, until it is told to stop.
 //!
 //! `calls` follows one request to its end, `news` the standalone stream, `replays` reads streams again,
-//! `ends` deletes sessions, `contact` knows what to do when the server does not answer.
+//! `work` counts what a data session holds, `ends` deletes sessions, `contact` knows what to do when the server
+//! does not answer.
 
 mod calls;
 mod contact;
 mod ends;
 mod news;
 mod replays;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,7 @@ use tokio::time::timeout;
 use self::calls::call_tool;
 pub(crate) use self::calls::{Outcome, call};
 pub(crate) use self::contact::open;
+pub(crate) use self::work::Workspace;
 use crate::check::{Fault, Kind, Script};
 use crate::session::{Session, tool};
 use crate::world::{DEADLINE, World};
@@ -198,6 +201,7 @@ impl Client {
             if held.listener.is_some() {
                 news::await_news(&self.world, session).await;
             }
+            work::check(&self.world, session, &mut self.rng).await;
             for finished in session.finished() {
                 replays::replay(&self.world, session, &finished, &mut self.rng).await;
             }

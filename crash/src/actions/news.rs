@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::calls::{Outcome, call, call_tool, is_refusal};
 use super::contact::{broke, gone, pause, unexpected};
+use super::work;
 use crate::check::{Ending, Fault, Heard, Kind, Script, StreamCheck};
 use crate::http::{Events, Reply};
 use crate::session::{Session, tool};
@@ -172,17 +173,25 @@ pub(crate) async fn write_notes(world: &World, session: &Session, rng: &mut Rng)
             _ => return,
         }
     }
+    let Some(cookie) = work::open(world, session, rng).await else { return };
     let mut answered = 0;
     for note in 0..rng.u32(1..5) {
         // Before it is sent, since the update may come before the answer.
         session.news.lock().sent += 1;
-        let params = tool("notebook_append", &json!({ "text": format!("note {note}") }));
-        match call_tool(world, session, &params, Script::Once, rng.fork()).await {
-            Outcome::Answered(Ending::Result) => answered += 1,
+        work::sending(session);
+        let mut params = tool("notebook_append", &json!({ "text": format!("note {note}") }));
+        params["_meta"] = cookie.clone();
+        match call_tool(world, session, &params, Script::Note, rng.fork()).await {
+            Outcome::Answered(Ending::Result) => {
+                work::acknowledged(session);
+                answered += 1;
+            }
             Outcome::Answered(Ending::Interrupted) | Outcome::Unanswered => {}
+            Outcome::Answered(Ending::StateGone) => return work::lost(world, session),
             Outcome::Over | Outcome::Faulty => return,
         }
     }
+    work::check(world, session, rng).await;
     // An answer to a note does not say that its update is logged. But a session logs in order, so an
     // event that is said later and seen by us comes after it in the log.
     let tag = format!("{} after the notes", session.label);

@@ -16,6 +16,8 @@ pub(crate) enum Script {
     Echo { text: String },
     /// Answers somehow; not safe to repeat.
     Once,
+    /// As `Once`, on a state that may be said to be gone.
+    Note,
     /// Counts aloud; not safe to repeat.
     Count { tag: String, to: u64, said: u64, reported: u64 },
     /// Reports progress; safe to repeat.
@@ -48,6 +50,8 @@ pub(crate) enum Ending {
     Result,
     /// With the error that says that a crash interrupted it.
     Interrupted,
+    /// With the error that says that the state it works on is not there.
+    StateGone,
 }
 
 impl Script {
@@ -65,7 +69,7 @@ impl Script {
 
     /// Whether a crash may end it with an error. What is safe to repeat is repeated instead.
     fn may_be_interrupted(&self) -> bool {
-        matches!(self, Script::Once | Script::Count { .. })
+        matches!(self, Script::Once | Script::Note | Script::Count { .. })
     }
 
     /// Takes a notification or a question.
@@ -126,9 +130,14 @@ impl Script {
                 }
             };
         }
+        let reason = error["data"]["reason"].as_str().unwrap_or_default();
+        if matches!(self, Script::Note) && reason.starts_with("session_") {
+            return Ok(Ending::StateGone);
+        }
         let text = message["result"]["content"][0]["text"].as_str();
         let right = match self {
             Script::Once => message.get("result").is_some(),
+            Script::Note => message.get("result").is_some() && message["result"]["isError"] != true,
             Script::Echo { text: expected } | Script::Work { text: expected, .. } => {
                 text == Some(expected.as_str())
             }
@@ -160,6 +169,7 @@ impl Script {
         match self {
             Script::Echo { .. } => "public_echo",
             Script::Once => "a request",
+            Script::Note => "a note",
             Script::Count { .. } => "count_slowly",
             Script::Work { .. } => "long_task",
             Script::Ask { .. } => "ask_name",
