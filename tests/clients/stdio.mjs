@@ -63,7 +63,6 @@ await step('progress', async ({ client }) => {
   const take = ({ progress: value }) => progress.push(value);
   const text = await call(client, 'long_task', { seconds: 4, interval_ms: 10 }, { onprogress: take });
   equal(text, 'worked for 0.04 s', 'text of the result');
-  // The SDK forgets about the call before it hears of the last step, if both arrive together.
   equal(progress.slice(0, 4).join(), '0,1,2,3', 'progress before the result');
 });
 
@@ -121,8 +120,11 @@ async function open() {
   opened.logged = once(transport.stderr.on('data', data => (opened.logs += data)), 'close');
   const capabilities = { sampling: {}, elicitation: {} };
   opened.client = new sdk.Client({ name: 'tenure-typescript', version: '1.0.0' }, { capabilities });
-  // A line that is no message comes up here.
-  opened.client.onerror = error => opened.errors.push(error);
+  // A line that is no message comes up here, and also the last step of a call that arrives together with the result:
+  // the SDK forgets about the call before it looks at the step.
+  opened.client.onerror = error => {
+    if (!`${error}`.includes('progress notification for an unknown token')) opened.errors.push(error);
+  };
   await opened.client.connect(transport);
   return opened;
 }
