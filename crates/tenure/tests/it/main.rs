@@ -26,3 +26,4 @@ mod statuses;
 mod stdio;
 mod streams;
 mod support;
+mod use_cases;

@@ -3,8 +3,8 @@
 
 mod ending;
 mod lines;
-mod process;
+pub(crate) mod process;
 mod steered;
 mod store;
-mod talk;
+pub(crate) mod talk;
 mod talking;

@@ -13,23 +13,23 @@ use crate::cli::process::tenure;
 use crate::support::wait::within;
 
 /// A process and the client's end of its pipes.
-pub(super) struct Process {
+pub(crate) struct Process {
     talk: Talk,
     child: Child,
     logs: AbortOnDropHandle<String>,
 }
 
 /// How a process ended.
-pub(super) struct Ended {
-    pub(super) status: ExitStatus,
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
     /// The messages that nobody had read.
-    pub(super) rest: Vec<Value>,
-    pub(super) logs: String,
+    pub(crate) rest: Vec<Value>,
+    pub(crate) logs: String,
 }
 
 impl Process {
     /// Starts it with these arguments. Its store is its memory, unless they say otherwise.
-    pub(super) fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         let mut command = tenure(&["stdio"]);
         command.env("TENURE_STORE", "memory:").args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -45,43 +45,43 @@ impl Process {
     }
 
     /// Starts it and opens a session.
-    pub(super) async fn open(arguments: &[&str]) -> Self {
+    pub(crate) async fn open(arguments: &[&str]) -> Self {
         let mut process = Self::start(arguments);
         process.shake_hands().await;
         process
     }
 
     /// Sends a signal to this process and no other.
-    pub(super) async fn signal(&self, name: &str) {
+    pub(crate) async fn signal(&self, name: &str) {
         let id = self.child.id().expect("it runs").to_string();
         let sent = Command::new("kill").args(["-s", name, &id]).status().await.expect("kill");
         assert!(sent.success());
     }
 
     /// Closes nothing, and waits until it has gone.
-    pub(super) async fn exited(&mut self) -> ExitStatus {
+    pub(crate) async fn exited(&mut self) -> ExitStatus {
         within("the process ends", self.child.wait()).await.expect("a status")
     }
 
     /// Everything that was logged, once it has gone.
-    pub(super) async fn logs(self) -> String {
+    pub(crate) async fn logs(self) -> String {
         within("logs", self.logs).await.expect("logs")
     }
 
     /// Nobody reads what is logged from here on.
-    pub(super) fn close_logs(&self) {
+    pub(crate) fn close_logs(&self) {
         self.logs.abort();
     }
 
     /// Reads until it has gone.
-    pub(super) async fn ended(mut self) -> Ended {
+    pub(crate) async fn ended(mut self) -> Ended {
         let rest = self.talk.rest().await;
         let status = self.exited().await;
         Ended { status, rest, logs: within("logs", self.logs).await.expect("logs") }
     }
 
     /// Closes the input and expects a good end; returns the messages that came until then.
-    pub(super) async fn close(mut self) -> Vec<Value> {
+    pub(crate) async fn close(mut self) -> Vec<Value> {
         self.close_input();
         let ended = self.ended().await;
         assert_eq!(ended.status.code(), Some(0), "{}", ended.logs);

@@ -7,14 +7,14 @@ use crate::support::session::{initialize_params, notification, request};
 use crate::support::wait::within;
 
 /// The client's end.
-pub(super) struct Talk {
+pub(crate) struct Talk {
     /// Closed when it is gone.
     input: Option<Box<dyn AsyncWrite + Unpin + Send>>,
     output: Option<BufReader<Box<dyn AsyncRead + Unpin + Send>>>,
 }
 
 impl Talk {
-    pub(super) fn new(
+    pub(crate) fn new(
         input: impl AsyncWrite + Unpin + Send + 'static,
         output: impl AsyncRead + Unpin + Send + 'static,
     ) -> Self {
@@ -22,34 +22,34 @@ impl Talk {
     }
 
     /// Writes bytes as they are.
-    pub(super) async fn write(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) async fn write(&mut self, bytes: impl AsRef<[u8]>) {
         let input = self.input.as_mut().expect("the input is open");
         within("write", input.write_all(bytes.as_ref())).await.expect("written");
         within("flush", input.flush()).await.expect("flushed");
     }
 
     /// Sends a message on a line of its own.
-    pub(super) async fn send(&mut self, message: &Value) {
+    pub(crate) async fn send(&mut self, message: &Value) {
         self.write(format!("{message}\n")).await;
     }
 
-    pub(super) async fn request(&mut self, id: u64, method: &str, params: &Value) {
+    pub(crate) async fn request(&mut self, id: u64, method: &str, params: &Value) {
         self.send(&request(id, method, params)).await;
     }
 
     /// Calls a tool that reports its progress under the id of the call.
-    pub(super) async fn call(&mut self, id: u64, tool: &str, arguments: &Value) {
+    pub(crate) async fn call(&mut self, id: u64, tool: &str, arguments: &Value) {
         let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": id } });
         self.request(id, "tools/call", &params).await;
     }
 
-    pub(super) async fn cancel(&mut self, id: u64) {
+    pub(crate) async fn cancel(&mut self, id: u64) {
         let params = json!({ "requestId": id });
         self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params })).await;
     }
 
     /// The next message; `None` at the end.
-    pub(super) async fn next(&mut self) -> Option<Value> {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
         let mut line = Vec::new();
         let output = self.output.as_mut().expect("the output is open");
         within("a line", output.read_until(b'\n', &mut line)).await.expect("read");
@@ -67,12 +67,12 @@ impl Talk {
     }
 
     /// The next message, which must come.
-    pub(super) async fn message(&mut self) -> Value {
+    pub(crate) async fn message(&mut self) -> Value {
         self.next().await.expect("a message before the end")
     }
 
     /// Everything up to the end.
-    pub(super) async fn rest(&mut self) -> Vec<Value> {
+    pub(crate) async fn rest(&mut self) -> Vec<Value> {
         let mut rest = Vec::new();
         while let Some(message) = self.next().await {
             rest.push(message);
@@ -81,40 +81,40 @@ impl Talk {
     }
 
     /// What an echo comes back as; nothing else must come before it.
-    pub(super) async fn echo(&mut self, id: u64) {
+    pub(crate) async fn echo(&mut self, id: u64) {
         self.call(id, "public_echo", &json!({ "text": "hello" })).await;
         let answer = self.message().await;
         assert_eq!((&answer["id"], text(&answer)), (&json!(id), "hello"));
     }
 
     /// Opens a session of the newest revision.
-    pub(super) async fn shake_hands(&mut self) {
+    pub(crate) async fn shake_hands(&mut self) {
         self.shake_hands_as("2025-11-25").await;
     }
 
-    pub(super) async fn shake_hands_as(&mut self, revision: &str) {
+    pub(crate) async fn shake_hands_as(&mut self, revision: &str) {
         self.request(0, "initialize", &initialize_params(revision)).await;
         let answer = self.message().await;
         assert_eq!((&answer["id"], &answer["result"]["protocolVersion"]), (&json!(0), &json!(revision)));
         self.send(&notification("notifications/initialized")).await;
     }
 
-    pub(super) fn close_input(&mut self) {
+    pub(crate) fn close_input(&mut self) {
         self.input = None;
     }
 
-    pub(super) fn close_output(&mut self) {
+    pub(crate) fn close_output(&mut self) {
         self.output = None;
     }
 }
 
 /// The text of a tool's result.
-pub(super) fn text(answer: &Value) -> &str {
+pub(crate) fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {answer}"))
 }
 
 /// Whom an error answers, and the word for it.
-pub(super) fn fault(message: &Value) -> (Option<&Value>, &str) {
+pub(crate) fn fault(message: &Value) -> (Option<&Value>, &str) {
     let reason = message["error"]["data"]["reason"].as_str().unwrap_or_else(|| panic!("no error: {message}"));
     (message.get("id"), reason)
 }
