@@ -28,6 +28,7 @@ pub struct Faulty {
     trims_fail: AtomicBool,
     trims: AtomicU64,
     puts_held: watch::Sender<bool>,
+    next_put_held: AtomicBool,
     puts_fail: AtomicBool,
     puts: AtomicU64,
     lost: Mutex<Option<Last>>,
@@ -53,6 +54,7 @@ impl Faulty {
             trims_fail: AtomicBool::new(false),
             trims: AtomicU64::new(0),
             puts_held: watch::Sender::new(false),
+            next_put_held: AtomicBool::new(false),
             puts_fail: AtomicBool::new(false),
             puts: AtomicU64::new(0),
             lost: Mutex::new(None),
@@ -90,8 +92,15 @@ impl Faulty {
         self.puts_held.send_replace(true);
     }
 
+    /// Makes the next write of a record take effect at once but answer only after [`Faulty::answer_puts`]; those
+    /// after it are not held up.
+    pub fn hold_answer_of_next_put(&self) {
+        self.next_put_held.store(true, Ordering::SeqCst);
+    }
+
     /// Lets writes of records answer.
     pub fn answer_puts(&self) {
+        self.next_put_held.store(false, Ordering::SeqCst);
         self.puts_held.send_replace(false);
     }
 
@@ -186,8 +195,12 @@ impl Store for Faulty {
             Some(Last::Done) | None => self.run(|store| store.put(key, value, expected, deadline)),
         };
         let mut held = self.puts_held.subscribe();
+        let until_answered = self.next_put_held.swap(false, Ordering::SeqCst);
         Box::pin(async move {
             let outcome = put.await;
+            if until_answered {
+                held.changed().await.map_err(|_| StoreError::Unknown)?;
+            }
             held.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
             if lost.is_some() { Err(StoreError::Unknown) } else { outcome }
         })

@@ -13,6 +13,7 @@ on_every_engine!(
     a_write_whose_answer_is_lost_is_done_once,
     a_change_whose_answer_is_lost_is_not_repeated_over_anothers,
     a_change_that_only_uses_came_after_is_done_once,
+    a_late_answer_does_not_bring_back_what_was,
     an_end_whose_answer_is_lost_is_the_end,
     whoever_cannot_learn_what_became_of_a_write_is_told_so,
     a_failed_touch_does_not_fail_the_find,
@@ -117,6 +118,27 @@ async fn a_change_that_only_uses_came_after_is_done_once(engine: Engine) {
     });
     assert_eq!(outcome.await.unwrap(), 1);
     assert_eq!(number(&world.states.find(&ann(), id).await.unwrap()), 1);
+}
+
+async fn a_late_answer_does_not_bring_back_what_was(engine: Engine) {
+    let world = World::new(engine);
+    let (state, clone) = {
+        let state = world.make(&ann(), "0").await;
+        (state.clone(), state)
+    };
+    world.store.hold_answer_of_next_put();
+    let puts = world.store.puts();
+    let overtake = async {
+        while world.store.puts() == puts {
+            tokio::task::yield_now().await;
+        }
+        while number(&world.states.find(&ann(), clone.id()).await.unwrap()) == 0 {}
+        assert_eq!(increment(&clone).await.unwrap(), 2);
+        world.store.answer_puts();
+    };
+    let (late, ()) = tokio::join!(state.replace(Edition(1), Bytes::from_static(b"1")), overtake);
+    assert_eq!(late.unwrap(), Edition(2), "the edition of its own change");
+    assert_eq!(state.data(), (Bytes::from_static(b"2"), Edition(3)), "what is held is the newest");
 }
 
 async fn an_end_whose_answer_is_lost_is_the_end(engine: Engine) {
