@@ -2,5 +2,6 @@
 
 mod carried;
 mod handles;
+mod strangers;
 mod transcripts;
 mod world;

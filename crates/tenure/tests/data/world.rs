@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_session::data::{DataLayer, Policy};
+use tenure_session::data::{DataLayer, KindOfState, Policy};
 use tenure_session::message::{Incoming, Message};
+use tenure_session::port::backend::Backend;
 use tenure_session::port::store::Store;
 use tenure_session::runtime::{Caller, Parts};
 use tenure_session::state::StateLimits;
@@ -22,12 +23,16 @@ pub(super) struct World {
 impl World {
     /// States expire after an hour here, and can be recovered for a day.
     pub(super) fn new(policy: Policy) -> Self {
+        Self::around(Arc::new(tenure::demo::backend()), policy, vec![tenure::demo::workspace()])
+    }
+
+    /// The same around another server.
+    pub(super) fn around(server: Arc<dyn Backend>, policy: Policy, kinds: Vec<KindOfState>) -> Self {
         let store: Arc<dyn Store> = Arc::new(Memory::new());
         let clock = Arc::new(TurnableClock::start());
         let limits = StateLimits { idle_ttl: Some(Duration::from_secs(3600)), ..StateLimits::default() };
         let states = States::start(Arc::clone(&store), clock.clone(), limits);
-        let (demo, kinds) = (Arc::new(tenure::demo::backend()), vec![tenure::demo::workspace()]);
-        let backend = Arc::new(DataLayer::new(demo, states, policy, kinds));
+        let backend = Arc::new(DataLayer::new(server, states, policy, kinds));
         // Nothing here is about the transport's own sessions.
         let limits = Limits { idle_ttl: None, max_lifetime: None, ..Limits::default() };
         Self { sessions: Sessions::start(Parts { store, backend, clock, limits }) }
