@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use tenure_client::{Create, Dialect, Jar, Options};
 
-use crate::support::{SEP, STRAWMAN, call, connect, cookie, current, in_jar, options, round, sep, strawman};
+use crate::support::{
+    SEP, STRAWMAN, call, connect, cookie, current, in_jar, options, round, sep, settle, strawman,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_strawman_session_is_made_before_the_first_call_goes_out() {
@@ -15,6 +17,8 @@ async fn a_strawman_session_is_made_before_the_first_call_goes_out() {
         let request = wire.next_of("session/create").await;
         assert_eq!(request["params"], json!({"hints": {"label": "my-agent", "data": {"title": "t"}}}));
         assert!(request["id"].as_str().unwrap().starts_with("tenure-"), "rmcp's ids are numbers");
+        // The call has every chance to overtake.
+        settle().await;
         let body = json!({"id": "sess-1", "expiry": "2099-01-01T00:00:00Z", "data": {"title": "t"},
             "_meta": {STRAWMAN: {"id": "sess-1", "expiry": "2099-01-01T00:00:00Z"}}});
         wire.result(&request, body).await;
@@ -128,6 +132,7 @@ async fn a_server_that_makes_no_session_is_used_without() {
     let (client, mut wire) = connect(sep(), options()).await;
     let (result, ()) = tokio::join!(call(&client), async {
         let request = wire.next_of("sessions/create").await;
+        settle().await;
         wire.error(&request, -32601, "Method not found").await;
         let request = wire.tool(Value::Null).await;
         assert!(cookie(&request, SEP).is_null());
@@ -181,9 +186,7 @@ async fn a_new_session_is_in_the_jar_even_if_nothing_is_done_with_it() {
     let jar = options.jar.clone();
     let (_client, mut wire) = connect(sep(), options).await;
     wire.create(json!({"sessionId": "sess-1"})).await;
-    for _ in 0..1000 {
-        tokio::task::yield_now().await;
-    }
+    settle().await;
     assert_eq!(in_jar(&jar, "sess-1").as_deref(), Some("used"));
 }
 

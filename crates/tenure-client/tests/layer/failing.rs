@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use tenure_client::{Client, Create, Dialect, Jar, Options, SessionTransport, Tap};
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 
-use crate::support::{STRAWMAN, Wire, call, connect, cookie, current, options, round, server, strawman};
+use crate::support::{
+    STRAWMAN, Wire, call, connect, cookie, current, options, round, server, settle, strawman,
+};
 
 type Lines = AsyncRwTransport<RoleClient, ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
 
@@ -81,7 +83,11 @@ async fn a_creation_that_cannot_be_sent_holds_nobody_up() {
 #[tokio::test(start_paused = true)]
 async fn a_held_call_that_cannot_be_sent_fails_as_it_would_have_without_the_layer() {
     let (client, mut wire) = connect_failing(strawman(), options(), "tools/call", 0).await;
-    let (result, _) = tokio::join!(call(&client), wire.create(json!({"id": "a"})));
+    let (result, ()) = tokio::join!(call(&client), async {
+        let creation = wire.next_of("session/create").await;
+        settle().await;
+        wire.result(&creation, json!({"id": "a"})).await;
+    });
     let error = result.unwrap_err();
     assert!(matches!(error, rmcp::ServiceError::TransportSend(_)), "{error}");
 }

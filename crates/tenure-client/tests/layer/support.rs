@@ -123,8 +123,10 @@ pub(crate) fn done(meta: Value) -> Value {
     result
 }
 
+/// Calls a tool. A call that is never answered fails at once, since the clock is paused.
 pub(crate) async fn call(client: &Client) -> Result<CallToolResult, ServiceError> {
-    client.call_tool(CallToolRequestParams::new("t")).await
+    let answer = client.call_tool(CallToolRequestParams::new("t"));
+    tokio::time::timeout(Duration::from_secs(3600), answer).await.expect("the call hangs")
 }
 
 /// The cookie on a request.
@@ -153,4 +155,11 @@ pub(crate) fn in_jar(jar: &Jar, id: &str) -> Option<String> {
         None if kept.last_used => "used".to_owned(),
         None => "kept".to_owned(),
     })
+}
+
+/// Lets every other task run until it has nothing more to do.
+pub(crate) async fn settle() {
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
 }
