@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use crate::cli::CallsArgs;
+use crate::client::Calling;
 use crate::load::{self, Load, Measured};
 use crate::process::Server;
 use crate::progress;
@@ -38,15 +39,15 @@ struct CallsRow {
 
 /// One window on one server.
 #[derive(Debug, Serialize)]
-struct Round {
+pub(crate) struct Round {
     calls: u64,
-    calls_per_second: f64,
-    server_cpu_us_per_call: f64,
+    pub(crate) calls_per_second: f64,
+    pub(crate) server_cpu_us_per_call: f64,
     client_cpu_us_per_call: f64,
-    p50_us: f64,
-    p99_us: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
     /// CPU time others used meanwhile, as a share of one core; high means a noisy figure.
-    other_cores: f64,
+    pub(crate) other_cores: f64,
 }
 
 pub(crate) async fn run(rows: &Rows, args: &CallsArgs) -> Result<CallsReport> {
@@ -67,8 +68,9 @@ pub(crate) async fn run(rows: &Rows, args: &CallsArgs) -> Result<CallsReport> {
     for round in 0..args.rounds {
         for (place, row) in rows.round(round) {
             let server = Server::start(row).await?;
-            let measured =
-                load::run(&server, load).await.with_context(|| format!("measure `{}`", row.name))?;
+            let measured = load::run(&server, load, Calling::Echo)
+                .await
+                .with_context(|| format!("measure `{}`", row.name))?;
             server.stop().await?;
             let figures = Round::of(&measured);
             progress::note(&format!(
@@ -88,7 +90,7 @@ pub(crate) async fn run(rows: &Rows, args: &CallsArgs) -> Result<CallsReport> {
 }
 
 impl Round {
-    fn of(measured: &Measured) -> Round {
+    pub(crate) fn of(measured: &Measured) -> Round {
         let calls = measured.calls as f64;
         let elapsed = measured.elapsed.as_secs_f64();
         let micros_per_call = |time: Duration| time.as_secs_f64() * 1e6 / calls;

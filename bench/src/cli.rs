@@ -17,15 +17,18 @@ Examples:
   tenure-bench store                               everything about storage, with full sizes
   tenure-bench store append open --rounds 5        two of its questions, five rounds
   tenure-bench store --quick                       a smoke run of a few seconds; no figures to show
+  tenure-bench data                                what data sessions cost, and a million of them
+  tenure-bench data --quick                        the same in a few seconds; no figures to show
   tenure-bench all --json figures.json             everything, raw figures into a file
 
-Rows: hyper, axum (floors), rmcp (its own HTTP service), tenure, tenure-disk, tenure-rmcp, tenure-native.
+Rows: hyper, axum (floors), rmcp (its own HTTP service), tenure, tenure-disk, tenure-rmcp, tenure-native;
+for `data`: plain, data, plain-disk, data-disk.
 Binaries of Tenure are looked up beside this one; build them first with
   cargo build --release -p tenure --bins --examples
 
 The Markdown report goes to stdout, progress to stderr.";
 
-/// Measures MCP servers side by side: calls, idle sessions, open streams, replay, storage.
+/// Measures MCP servers side by side: calls, idle sessions, open streams, replay, storage, data sessions.
 #[derive(Debug, Parser)]
 #[command(name = "tenure-bench", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -45,6 +48,8 @@ pub(crate) enum Command {
     Replay(ReplayCommand),
     /// What does storage cost, and who waits for it?
     Store(StoreCommand),
+    /// What do data sessions cost, and what do a million of them take?
+    Data(DataCommand),
     /// All questions, one after the other
     All(AllCommand),
     /// Run one of the built-in servers; prints its endpoint as the first line
@@ -66,6 +71,7 @@ impl Command {
             Command::Streams(args) => &args.common,
             Command::Replay(args) => &args.common,
             Command::Store(args) => &args.common,
+            Command::Data(args) => &args.common,
             Command::All(args) => &args.common,
             Command::Server(_) | Command::StoreWorker { .. } => return None,
         };
@@ -114,6 +120,14 @@ pub(crate) struct StoreCommand {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct DataCommand {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct AllCommand {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
@@ -131,6 +145,9 @@ pub(crate) struct AllCommand {
     /// Events in the store that is opened [default: 5000000]
     #[arg(long, value_name = "EVENTS")]
     pub(crate) store_events: Option<u64>,
+    /// Data sessions in the store that is filled [default: 1000000]
+    #[arg(long, value_name = "SESSIONS")]
+    pub(crate) data_sessions: Option<u64>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -261,6 +278,34 @@ impl StoreQuestion {
             StoreQuestion::Stalls => "stalls",
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DataArgs {
+    /// What to ask [default: everything]
+    #[arg(value_enum, value_name = "QUESTION")]
+    pub(crate) questions: Vec<DataQuestion>,
+    /// Small sizes and short windows, to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Data sessions in the store that is filled [default: 1000000]
+    #[arg(long)]
+    pub(crate) sessions: Option<u64>,
+    /// Interleaved rounds [default: 5]
+    #[arg(long)]
+    pub(crate) rounds: Option<usize>,
+    /// Seconds measured per kind of call and round [default: 4]
+    #[arg(long)]
+    pub(crate) seconds: Option<f64>,
+}
+
+/// What can be asked about data sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DataQuestion {
+    /// CPU per call with and without them, in memory and on disk
+    Calls,
+    /// A million of them on disk: made, opened, found, listed
+    Many,
 }
 
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::client::{Connection, EchoCall, Endpoint, open_session, stream_request};
+use crate::client::{Connection, Endpoint, ToolCall, open_session, stream_request};
 
 const CONNECTIONS: usize = 64;
 const BUFFER_BYTES: usize = 8 * 1024;
@@ -35,7 +35,7 @@ impl Crowd {
             let mut connection = Connection::open(endpoint, BUFFER_BYTES).await?;
             let session = open_session(&mut connection, endpoint).await?;
             // One call object per session: its ids grow, and no id may be used twice in a session.
-            let mut call = EchoCall::new(endpoint, session.as_deref());
+            let mut call = ToolCall::echo(endpoint, session.as_deref());
             for _ in 0..WARM_UP_CALLS {
                 echo(&mut connection, &mut call).await?;
             }
@@ -99,7 +99,7 @@ impl Crowd {
     pub(crate) async fn check_alive(&mut self, sessions: &[Session], sample: usize) -> Result<()> {
         let connection = self.connections.first_mut().context("the crowd has a connection")?;
         for session in sessions.iter().step_by(sessions.len().div_ceil(sample).max(1)) {
-            let mut call = EchoCall::new(&self.endpoint, session.as_deref());
+            let mut call = ToolCall::echo(&self.endpoint, session.as_deref());
             echo(connection, &mut call).await.context("call on an idle session")?;
         }
         Ok(())
@@ -111,7 +111,7 @@ fn share(count: usize, place: usize) -> usize {
     count / CONNECTIONS + usize::from(place < count % CONNECTIONS)
 }
 
-async fn echo(connection: &mut Connection, call: &mut EchoCall) -> Result<()> {
+async fn echo(connection: &mut Connection, call: &mut ToolCall) -> Result<()> {
     let head = connection.exchange(call.next_request()).await?;
     call.check(head.status, connection.body())
 }

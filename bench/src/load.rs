@@ -1,4 +1,4 @@
-//! The load generator: so many connections, each with its own session and one echo call in flight.
+//! The load generator: so many connections, each with its own session and one call in flight.
 //!
 //! A closed loop on one thread. Every answer is checked, since a benchmark must not measure errors;
 //! the first wrong one ends the run.
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::client::{Connection, EchoCall, Endpoint, open_session};
+use crate::client::{Calling, Connection, Endpoint, ToolCall, open_data_session, open_session};
 use crate::clock::now;
 use crate::histogram::Histogram;
 use crate::machine::BusyTime;
@@ -52,10 +52,10 @@ const MEASURING: u8 = 1;
 const DONE: u8 = 2;
 
 /// Puts the load on a server and measures one window.
-pub(crate) async fn run(server: &Server, load: Load) -> Result<Measured> {
+pub(crate) async fn run(server: &Server, load: Load, calling: Calling) -> Result<Measured> {
     let shared = Arc::new(Shared::default());
     let mut callers = JoinSet::new();
-    for caller in timeout(DEADLINE, connect(server.endpoint(), load.connections))
+    for caller in timeout(DEADLINE, connect(server.endpoint(), load.connections, calling))
         .await
         .context("open the sessions")??
     {
@@ -94,12 +94,17 @@ async fn pause(duration: Duration, callers: &mut JoinSet<Result<Histogram>>) -> 
     }
 }
 
-async fn connect(endpoint: &Endpoint, count: usize) -> Result<Vec<Caller>> {
+async fn connect(endpoint: &Endpoint, count: usize, calling: Calling) -> Result<Vec<Caller>> {
     let mut callers = Vec::with_capacity(count);
     for _ in 0..count {
         let mut connection = Connection::open(endpoint, BUFFER_BYTES).await?;
         let session = open_session(&mut connection, endpoint).await?;
-        callers.push(Caller { connection, call: EchoCall::new(endpoint, session.as_deref()) });
+        let data_session = match calling.has_data_session() {
+            true => Some(open_data_session(&mut connection, endpoint, session.as_deref()).await?),
+            false => None,
+        };
+        let call = ToolCall::new(endpoint, session.as_deref(), calling, data_session.as_deref());
+        callers.push(Caller { connection, call });
     }
     Ok(callers)
 }
@@ -107,7 +112,7 @@ async fn connect(endpoint: &Endpoint, count: usize) -> Result<Vec<Caller>> {
 #[derive(Debug)]
 struct Caller {
     connection: Connection,
-    call: EchoCall,
+    call: ToolCall,
 }
 
 impl Caller {

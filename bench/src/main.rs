@@ -1,11 +1,11 @@
 //! Measures MCP servers side by side in one run: what a call, an idle session, an open stream, a
-//! replay and storage cost. One question per subcommand; each server is a process of its own, so that
+//! replay, storage and data sessions cost. One question per subcommand; each server is a process of its own, so that
 //! its CPU time and memory can be read from the kernel and not guessed.
 //!
 //! Code map, in reading order: `cli` (flags), `rows` (which servers), `process` and `machine` (what
 //! the kernel says about them), `client` (a cheap HTTP client), `load` (the closed loop), then one
-//! module per question (`calls`, `idle`, `streams`, `replay`), `store` (questions about storage, with a
-//! map of its own), `report` (tables and JSON), and `servers` (the floors and the rival, run as
+//! module per question (`calls`, `idle`, `streams`, `replay`), `store` and `data` (questions about storage
+//! and about data sessions, with maps of their own), `report` (tables and JSON), and `servers` (the floors and the rival, run as
 //! `tenure-bench server <name>`).
 
 mod calls;
@@ -13,6 +13,7 @@ mod cli;
 mod client;
 mod clock;
 mod crowd;
+mod data;
 mod histogram;
 mod idle;
 mod latency;
@@ -36,7 +37,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::{AllCommand, Cli, Command, CommonArgs, StoreCommand};
+use crate::cli::{AllCommand, Cli, Command, CommonArgs, DataCommand, StoreCommand};
 use crate::report::Report;
 use crate::rows::{Bench, Rows};
 
@@ -102,6 +103,7 @@ async fn run(command: &Command) -> Result<Report> {
             report.replay = Some(replay::run(&rows, &args.replay).await?);
         }
         Command::Store(args) => run_store(args, &mut report).await?,
+        Command::Data(args) => run_data(args, &mut report).await?,
         Command::All(args) => run_all(args, &mut report).await?,
         Command::Server(_) | Command::StoreWorker { .. } => {
             unreachable!("`main` runs a server or worker without a measurement")
@@ -126,6 +128,16 @@ async fn run_store(args: &StoreCommand, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+async fn run_data(args: &DataCommand, report: &mut Report) -> Result<()> {
+    let plan = data::Plan::new(&args.common, &args.data)?;
+    let rows = plan.calls_servers().then(|| Rows::select(&args.common, Bench::Data)).transpose()?;
+    if let Some(rows) = &rows {
+        report.describe(rows);
+    }
+    report.data = Some(data::run(&plan, rows.as_ref()).await?);
+    Ok(())
+}
+
 /// Asks every question that at least one of the chosen rows can answer.
 async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     // Every table is drawn up before the first measurement: a missing binary must not show up
@@ -135,7 +147,9 @@ async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     let streams = Rows::select_any(&args.common, Bench::Streams)?;
     let replay = Rows::select_any(&args.common, Bench::Replay)?;
     let store = store::Plan::of_all(&args.common, args.store_sessions, args.store_events)?;
-    for rows in [&calls, &idle, &streams, &replay] {
+    let data_rows = Rows::select_any(&args.common, Bench::Data)?;
+    let data = data::Plan::of_all(&args.common, args.data_sessions)?;
+    for rows in [&calls, &idle, &streams, &replay, &data_rows] {
         report.describe(rows);
     }
     if !calls.is_empty() {
@@ -153,6 +167,9 @@ async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     // Whoever names rows wants those servers and no more.
     if args.common.only.is_empty() {
         report.store = Some(store::run(&store, None).await?);
+    }
+    if !data_rows.is_empty() {
+        report.data = Some(data::run(&data, Some(&data_rows)).await?);
     }
     Ok(())
 }

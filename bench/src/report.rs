@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::calls::CallsReport;
+use crate::data::DataReport;
 use crate::idle::IdleReport;
 use crate::machine::Machine;
 use crate::replay::ReplayReport;
@@ -20,6 +21,7 @@ pub(crate) struct Report {
     pub(crate) streams: Option<StreamsReport>,
     pub(crate) replay: Option<ReplayReport>,
     pub(crate) store: Option<StoreReport>,
+    pub(crate) data: Option<DataReport>,
 }
 
 /// What a row is.
@@ -40,6 +42,7 @@ impl Report {
             streams: None,
             replay: None,
             store: None,
+            data: None,
         }
     }
 
@@ -64,6 +67,7 @@ impl Report {
             self.streams.as_ref().map(StreamsReport::markdown),
             self.replay.as_ref().map(ReplayReport::markdown),
             self.store.as_ref().map(StoreReport::markdown),
+            self.data.as_ref().map(DataReport::markdown),
         ];
         sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }

@@ -16,6 +16,7 @@ pub(crate) enum Bench {
     Idle,
     Streams,
     Replay,
+    Data,
 }
 
 /// How a row's program is found.
@@ -39,6 +40,10 @@ const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
 
 /// Stands in a row's arguments for a fresh temporary folder.
 pub(crate) const FOLDER: &str = "{folder}";
+
+/// With and without the layer of data sessions in front of the same server.
+const NEVER: &str = "data_sessions.offer=never";
+const ALWAYS: &str = "data_sessions.offer=always";
 
 /// In the order of the tables: floors, rival, Tenure.
 const ENTRIES: &[Entry] = &[
@@ -100,6 +105,46 @@ const ENTRIES: &[Entry] = &[
         },
         benches: &[Bench::Calls, Bench::Idle, Bench::Streams, Bench::Replay],
     },
+    Entry {
+        name: "plain",
+        what: "tenure serve --store memory:, without data sessions",
+        program: Program::Built {
+            file: "tenure",
+            args: &["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--set", NEVER],
+            build: "cargo build --release -p tenure",
+        },
+        benches: &[Bench::Data],
+    },
+    Entry {
+        name: "data",
+        what: "tenure serve --store memory:, with data sessions",
+        program: Program::Built {
+            file: "tenure",
+            args: &["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--set", ALWAYS],
+            build: "cargo build --release -p tenure",
+        },
+        benches: &[Bench::Data],
+    },
+    Entry {
+        name: "plain-disk",
+        what: "tenure serve --store disk: in a fresh folder, without data sessions",
+        program: Program::Built {
+            file: "tenure",
+            args: &["serve", "--listen", "127.0.0.1:0", "--store", "disk:{folder}", "--set", NEVER],
+            build: "cargo build --release -p tenure",
+        },
+        benches: &[Bench::Data],
+    },
+    Entry {
+        name: "data-disk",
+        what: "tenure serve --store disk: in a fresh folder, with data sessions",
+        program: Program::Built {
+            file: "tenure",
+            args: &["serve", "--listen", "127.0.0.1:0", "--store", "disk:{folder}", "--set", ALWAYS],
+            build: "cargo build --release -p tenure",
+        },
+        benches: &[Bench::Data],
+    },
 ];
 
 /// A server the harness can start.
@@ -158,6 +203,11 @@ impl Rows {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The row of a name, if it was chosen.
+    pub(crate) fn get(&self, name: &str) -> Option<&Row> {
+        self.0.iter().find(|row| row.name == name)
     }
 
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Row> {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 use memchr::memmem;
+use serde::Serialize;
 
 use crate::client::Connection;
 
@@ -49,6 +50,24 @@ pub(crate) async fn open_session(connection: &mut Connection, endpoint: &Endpoin
     Ok(session)
 }
 
+/// Begins a data session of the strawman's dialect, and returns its id.
+pub(crate) async fn open_data_session(
+    connection: &mut Connection,
+    endpoint: &Endpoint,
+    session: Option<&str>,
+) -> Result<String> {
+    const CREATE: &str = r#"{"jsonrpc":"2.0","id":2,"method":"session/create","params":{}}"#;
+    let head =
+        connection.exchange(&post(endpoint, session, CREATE)).await.context("send `session/create`")?;
+    let body = connection.body();
+    let id = memmem::find(body, br#""sess-"#).and_then(|at| {
+        let id = &body[at + 1..];
+        std::str::from_utf8(&id[..memchr::memchr(b'"', id)?]).ok()
+    });
+    let id = id.filter(|_| head.status == 200);
+    Ok(id.with_context(|| format!("`session/create` failed: {}", describe(head.status, body)))?.to_owned())
+}
+
 /// The GET that opens a session's stream, or resumes one after `last_event`.
 pub(crate) fn stream_request(
     endpoint: &Endpoint,
@@ -77,25 +96,74 @@ pub(crate) fn emit_request(endpoint: &Endpoint, session: Option<&str>, count: us
     post(endpoint, session, &body)
 }
 
-/// An echo call whose id grows with each use; the bytes are built once and patched in place.
+/// What is called over and over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Calling {
+    /// An echo, by a client that knows nothing of data sessions.
+    Echo,
+    /// An echo in a data session of the caller's own, which it does not look at.
+    EchoInDataSession,
+    /// A tool that reads what the data session holds.
+    ReadState,
+    /// A tool that changes what the data session holds.
+    ChangeState,
+}
+
+impl Calling {
+    /// Whether the caller has a data session.
+    pub(crate) fn has_data_session(self) -> bool {
+        self != Calling::Echo
+    }
+
+    /// The tool and its arguments, and what a good answer contains.
+    fn tool(self) -> (&'static str, &'static [u8]) {
+        match self {
+            Calling::Echo | Calling::EchoInDataSession => {
+                (r#""name":"public_echo","arguments":{"text":"hello"}"#, br#""hello""#)
+            }
+            Calling::ReadState => (r#""name":"session_counter_get","arguments":{}"#, br#""counter":0"#),
+            Calling::ChangeState => (r#""name":"session_counter_inc","arguments":{}"#, br#""counter":"#),
+        }
+    }
+}
+
+/// A call whose id grows with each use; the bytes are built once and patched in place.
 #[derive(Debug)]
-pub(crate) struct EchoCall {
+pub(crate) struct ToolCall {
     request: Vec<u8>,
     id_at: usize,
     /// `"id":` and the id of the last request: what its answer must contain.
     expected: Vec<u8>,
+    /// What a good answer contains too: the tool's part, and the cookie of the data session.
+    content: &'static [u8],
+    cookie: Option<Vec<u8>>,
     id: u32,
 }
 
-impl EchoCall {
-    pub(crate) fn new(endpoint: &Endpoint, session: Option<&str>) -> EchoCall {
+impl ToolCall {
+    /// An echo, outside of any data session.
+    pub(crate) fn echo(endpoint: &Endpoint, session: Option<&str>) -> ToolCall {
+        ToolCall::new(endpoint, session, Calling::Echo, None)
+    }
+
+    /// A call, in a data session if one is named.
+    pub(crate) fn new(
+        endpoint: &Endpoint,
+        session: Option<&str>,
+        calling: Calling,
+        data_session: Option<&str>,
+    ) -> ToolCall {
         let expected = format!(r#""id":{FIRST_ID}"#);
-        let body = format!(
-            r#"{{"jsonrpc":"2.0",{expected},"method":"tools/call","params":{{"name":"public_echo","arguments":{{"text":"hello"}}}}}}"#
-        );
+        let (tool, content) = calling.tool();
+        let meta = data_session.map(|id| format!(r#","_meta":{{"mcp/session":{{"id":"{id}"}}}}"#));
+        let meta = meta.unwrap_or_default();
+        let body =
+            format!(r#"{{"jsonrpc":"2.0",{expected},"method":"tools/call","params":{{{tool}{meta}}}}}"#);
         let request = post(endpoint, session, &body);
         let id_at = memmem::rfind(&request, expected.as_bytes()).expect("the body holds the id") + 5;
-        EchoCall { request, id_at, expected: expected.into_bytes(), id: FIRST_ID }
+        let cookie = data_session.map(|id| format!(r#""mcp/session":{{"id":"{id}""#).into_bytes());
+        ToolCall { request, id_at, expected: expected.into_bytes(), content, cookie, id: FIRST_ID }
     }
 
     /// The next request.
@@ -112,15 +180,16 @@ impl EchoCall {
         &self.request
     }
 
-    /// Fails unless this answers the last request with the echoed text.
+    /// Fails unless this answers the last request as the tool does, with the cookie if there is one.
     pub(crate) fn check(&self, status: u16, body: &[u8]) -> Result<()> {
         let is_answer = status == 200
             && memmem::find(body, &self.expected)
                 .is_some_and(|at| !body.get(at + self.expected.len()).is_some_and(u8::is_ascii_digit))
             && memmem::find(body, br#""result""#).is_some()
-            && memmem::find(body, br#""hello""#).is_some()
+            && memmem::find(body, self.content).is_some()
+            && self.cookie.as_ref().is_none_or(|cookie| memmem::find(body, cookie).is_some())
             && memmem::find(body, br#""isError":true"#).is_none();
-        ensure!(is_answer, "call {} was not answered with its echo: {}", self.id, describe(status, body));
+        ensure!(is_answer, "call {} was not answered as it should be: {}", self.id, describe(status, body));
         Ok(())
     }
 }
@@ -149,10 +218,10 @@ fn describe(status: u16, body: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{EchoCall, Endpoint};
+    use super::{Calling, Endpoint, ToolCall};
 
-    fn call() -> EchoCall {
-        EchoCall::new(&Endpoint::parse("http://127.0.0.1:80/mcp").unwrap(), Some("s-1"))
+    fn call() -> ToolCall {
+        ToolCall::echo(&Endpoint::parse("http://127.0.0.1:80/mcp").unwrap(), Some("s-1"))
     }
 
     #[test]
@@ -184,6 +253,26 @@ mod tests {
             (200, r#"{"jsonrpc":"2.0","id":1000001,"error":{"code":-32603,"message":"hello"}}"#.to_owned()),
         ] {
             assert!(call.check(status, wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_answer_in_a_data_session_brings_its_cookie_back() {
+        let endpoint = Endpoint::parse("http://127.0.0.1:80/mcp").unwrap();
+        let mut call = ToolCall::new(&endpoint, None, Calling::ReadState, Some("sess-1"));
+        let request = String::from_utf8(call.next_request().to_vec()).unwrap();
+        assert!(
+            request.ends_with(r#""arguments":{},"_meta":{"mcp/session":{"id":"sess-1"}}}}"#),
+            "{request}"
+        );
+        let answer = |cookie: &str| {
+            format!(
+                r#"{{"id":1000001,"result":{{"structuredContent":{{"counter":0}},"_meta":{{"mcp/session":{cookie}}}}}}}"#
+            )
+        };
+        assert!(call.check(200, answer(r#"{"id":"sess-1","expiry":"…"}"#).as_bytes()).is_ok());
+        for wrong in ["null", r#"{"id":"sess-2"}"#] {
+            assert!(call.check(200, answer(wrong).as_bytes()).is_err(), "{wrong}");
         }
     }
 

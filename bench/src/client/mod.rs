@@ -9,4 +9,6 @@ mod mcp;
 
 pub(crate) use event_reader::{Event, EventReader};
 pub(crate) use http1::Connection;
-pub(crate) use mcp::{EchoCall, Endpoint, emit_request, open_session, stream_request};
+pub(crate) use mcp::{
+    Calling, Endpoint, ToolCall, emit_request, open_data_session, open_session, stream_request,
+};

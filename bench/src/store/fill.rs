@@ -47,7 +47,7 @@ pub(super) struct Filled {
 }
 
 /// Opens a store in a folder as `tenure serve` does.
-pub(super) async fn open(folder: &std::path::Path, sync: Sync) -> Result<Opened> {
+pub(crate) async fn open(folder: &std::path::Path, sync: Sync) -> Result<Opened> {
     let options = Options { sync, ..Options::default() };
     Location::Disk(folder.to_owned()).open(options).await.context("open the store")
 }

@@ -35,8 +35,9 @@ use self::open::OpenReport;
 use self::stalls::StallsReport;
 use self::wake::WakeReport;
 
+pub(crate) use self::fill::open as open_store;
 pub(crate) use self::plan::Plan;
-pub(crate) use self::worker::run as run_worker;
+pub(crate) use self::worker::{ask_about_data, run as run_worker};
 
 /// The rows that `calls` compares: the same server, kept in memory and on disk.
 pub(crate) const CALLS_ROWS: [&str; 2] = ["tenure", "tenure-disk"];

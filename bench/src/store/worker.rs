@@ -15,6 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinSet;
 
 use super::{append, fill, lookup, open, stalls, wake};
+use crate::data::many;
 use crate::servers::exit_with_stdin;
 
 /// What a worker can do.
@@ -30,6 +31,7 @@ pub(super) enum Task {
     /// Writes until it is killed.
     Churn(open::Churn),
     Stalls(stalls::Job),
+    Data(many::Job),
 }
 
 impl Task {
@@ -43,6 +45,7 @@ impl Task {
             Task::Open(job) => tell(&job.run().await?),
             Task::Churn(job) => job.run().await,
             Task::Stalls(job) => tell(&job.run().await?),
+            Task::Data(job) => tell(&job.run().await?),
         }
     }
 }
@@ -118,4 +121,9 @@ pub(super) async fn ask<T: DeserializeOwned>(task: &Task) -> Result<T> {
     let answer = worker.hear().await?;
     worker.end().await?;
     Ok(answer)
+}
+
+/// The same for the questions about data sessions.
+pub(crate) async fn ask_about_data<T: DeserializeOwned>(job: many::Job) -> Result<T> {
+    ask(&Task::Data(job)).await
 }
