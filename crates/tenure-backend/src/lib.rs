@@ -1,7 +1,8 @@
 //! The MCP servers behind us.
 //!
 //! [`native`] serves handlers written against our own port: they see raw JSON and cost next to nothing.
-//! [`rmcp`] serves any rmcp `ServerHandler`, one per session.
+//! [`rmcp`] serves any rmcp `ServerHandler`, one per session. [`child`] serves programs that speak over stdio.
 
+pub mod child;
 pub mod native;
 pub mod rmcp;

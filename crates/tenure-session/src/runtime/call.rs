@@ -17,6 +17,7 @@ use tokio::time::Sleep;
 
 use super::context::{CallContext, Caller};
 use super::reader::{Reader, too_many_streams};
+use super::relink;
 use super::session::{InFlight, Session, State};
 use super::stream::too_large;
 use crate::error::{Error, Reason, RpcError};
@@ -60,6 +61,10 @@ impl Session {
     /// A request that was admitted goes on when this future is dropped.
     pub async fn request(self: &Arc<Self>, request: Request, caller: Caller) -> Result<Answer, Error> {
         self.touch();
+        if self.is_unlinked() {
+            // Boxed, so that the frequent case carries no room for this one.
+            Box::pin(self.relink()).await?;
+        }
         let id = request.id.clone();
         let Some(run) = self.admit(request, caller, None)? else {
             return Ok(Answer::Json(message::write_result(&id, &RawJson::EMPTY_OBJECT)));
@@ -90,6 +95,16 @@ impl Session {
     }
 
     fn batch_request(self: &Arc<Self>, request: Request, caller: &Caller, stream: StreamId) {
+        if self.is_unlinked() {
+            let (session, caller) = (Arc::clone(self), caller.clone());
+            self.inner.tasks.spawn(async move {
+                match session.relink().await {
+                    Ok(()) => session.batch_request(request, &caller, stream),
+                    Err(error) => session.refuse_on(stream, &request.id, &error),
+                }
+            });
+            return;
+        }
         let id = request.id.clone();
         let reply = match self.admit(request, caller.clone(), Some(stream)) {
             Ok(Some(run)) => {
@@ -100,6 +115,12 @@ impl Session {
             Err(error) => Err(error.to_rpc()),
         };
         let body = message::write_response(&id, &reply);
+        self.answer_on(&mut self.state.lock(), stream, body);
+        self.flush();
+    }
+
+    fn refuse_on(self: &Arc<Self>, stream: StreamId, id: &RequestId, error: &Error) {
+        let body = message::write_error(Some(id), &error.to_rpc());
         self.answer_on(&mut self.state.lock(), stream, body);
         self.flush();
     }
@@ -130,7 +151,7 @@ impl Session {
         let now = self.inner.clock.now();
         let limits = &self.inner.limits;
         let afterwards = afterwards(&request);
-        let (link, number) = {
+        let (link, link_number, number) = {
             let mut state = self.state.lock();
             self.check_alive(&state)?;
             state.requests += 1;
@@ -191,15 +212,16 @@ impl Session {
                 cancel: None,
                 progressed: None,
                 progress_floor: None,
+                is_again: false,
                 asking: 0,
             };
             state.calls.insert(request.id.clone(), call);
-            (link, number)
+            (link, state.link_number, number)
         };
         let id = request.id.clone();
         let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
         // From here on `Run` answers for the call, also if the backend panics while starting it.
-        let mut run = Run { session: Arc::clone(self), id, number, reply: None, timer: None };
+        let mut run = Run::new(self, id, number, link_number);
         run.start(link.as_ref(), Call { request, context }, afterwards);
         Ok(Some(run))
     }
@@ -220,7 +242,8 @@ impl Session {
         let (id, afterwards) = (request.id.clone(), afterwards(&request));
         let caller = Caller { principal: self.owner.clone(), ..Caller::anonymous("wake") };
         let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
-        let mut run = Run { session: Arc::clone(self), id, number, reply: None, timer: None };
+        let link_number = self.state.lock().link_number;
+        let mut run = Run::new(self, id, number, link_number);
         run.start(link.as_ref(), Call { request, context }, afterwards);
         self.inner.tasks.spawn(run.run_alone());
     }
@@ -319,9 +342,18 @@ struct Run {
     number: u64,
     reply: Option<BoxFuture<Reply>>,
     timer: Option<Pin<Box<Sleep>>>,
+    /// The number of the link it was sent on.
+    link: u64,
+    /// That link was lost, and it runs on another.
+    is_again: bool,
 }
 
 impl Run {
+    fn new(session: &Arc<Session>, id: RequestId, number: u64, link: u64) -> Self {
+        let session = Arc::clone(session);
+        Self { session, id, number, reply: None, timer: None, link, is_again: false }
+    }
+
     fn start(&mut self, link: &dyn Link, call: Call, afterwards: Afterwards) {
         let started = std::panic::catch_unwind(AssertUnwindSafe(|| link.call(call)));
         self.reply = match (started, afterwards) {
@@ -345,6 +377,11 @@ impl Run {
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
         let Some(reply) = &mut self.reply else { return Poll::Ready(Err(self.panicked())) };
         match std::panic::catch_unwind(AssertUnwindSafe(|| reply.as_mut().poll(cx))) {
+            Ok(Poll::Ready(reply)) if self.lost_link(&reply) => {
+                self.is_again = true;
+                self.reply = Some(self.session.repeat(&self.id, self.number));
+                self.poll_reply(cx)
+            }
             Ok(Poll::Ready(reply)) => Poll::Ready(reply),
             Ok(Poll::Pending) => self.poll_deadline(cx),
             Err(_) => {
@@ -352,6 +389,18 @@ impl Run {
                 Poll::Ready(Err(self.panicked()))
             }
         }
+    }
+
+    /// Whether this is no answer, but the end of the link.
+    fn lost_link(&self, reply: &Reply) -> bool {
+        if self.is_again || !relink::says_gone(reply) || !self.session.has_lost(self.link) {
+            return false;
+        }
+        let mut state = self.session.state.lock();
+        if let Some(call) = state.calls.get_mut(&self.id).filter(|call| call.number == self.number) {
+            call.is_again = true;
+        }
+        true
     }
 
     fn panicked(&self) -> RpcError {

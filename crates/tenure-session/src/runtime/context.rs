@@ -140,7 +140,7 @@ impl CallContext {
 
     /// An outlet for messages that belong to this request; it may outlive the context.
     pub fn outlet(&self) -> Outlet {
-        Outlet { session: Arc::downgrade(&self.session), origin: self.origin() }
+        Outlet { session: Arc::downgrade(&self.session), origin: self.origin(), link: 0 }
     }
 
     /// Reports progress, if the client wants to hear of it. Each report restarts the request's timeout.
@@ -232,11 +232,13 @@ pub struct Outlet {
     /// Weak, because a backend may keep an outlet longer than the session lives.
     session: Weak<Session>,
     origin: Origin,
+    /// The number of the link that it was made for.
+    link: u64,
 }
 
 impl Outlet {
-    pub(super) fn of_session(session: &Arc<Session>) -> Self {
-        Self { session: Arc::downgrade(session), origin: Origin::Session }
+    pub(super) fn of_link(session: &Arc<Session>, link: u64) -> Self {
+        Self { session: Arc::downgrade(session), origin: Origin::Session, link }
     }
 
     /// Sends a notification.
@@ -268,6 +270,13 @@ impl Outlet {
         }
         let params = RawJson::of(&serde_json::json!({ "uri": uri }));
         notify(&session, &Origin::Session, &Method::ResourceUpdated, Some(&params)).await
+    }
+
+    /// The link is gone without having been closed: the session gets another one with its next request.
+    pub fn link_lost(&self) {
+        if let Ok(session) = self.session() {
+            session.link_lost(self.link);
+        }
     }
 
     /// The session's name in logs.

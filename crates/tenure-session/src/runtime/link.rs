@@ -42,7 +42,19 @@ impl Inner {
                 "The server answered initialize with a version we do not know",
             ));
         };
-        session.state.lock().link = Some(Arc::from(opened.link));
+        let link: Arc<dyn Link> = Arc::from(opened.link);
+        let is_lost = {
+            let mut state = session.state.lock();
+            let is_lost = state.link_lost == state.link_number;
+            if !is_lost {
+                state.link = Some(Arc::clone(&link));
+            }
+            is_lost
+        };
+        if is_lost {
+            link.close().await;
+            return Err(RpcError::of(Reason::BackendUnavailable, "The server ended right after it began"));
+        }
         Ok((opened.result, revision))
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`Sessions`] (create, find, list), [`Session`] (what one holds), `link` (to the server
 //! behind), `call` (a request from the client), `ask` (a request to the client), `stream` and `reader`
-//! (events out), `save` (the record), `sleep`, `wake` and `reopen` (dormant and back), `deadline` and `sweep`
+//! (events out), `save` (the record), `sleep`, `wake` and `reopen` (dormant and back), `relink` (another server), `deadline` and `sweep`
 //! (expiry), `ending` (the end of one session), `operate` (what operators do), `drain` (shutdown).
 
 mod ask;
@@ -21,6 +21,7 @@ mod link;
 mod live;
 mod operate;
 mod reader;
+mod relink;
 mod reopen;
 mod save;
 mod session;

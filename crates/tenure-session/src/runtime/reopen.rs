@@ -129,7 +129,8 @@ impl Session {
                     waiter: None,
                     cancel: None,
                     progressed: None,
-                    progress_floor: Some(open.progress.unwrap_or(f64::NEG_INFINITY)),
+                    progress_floor: open.progress,
+                    is_again: true,
                     asking: 0,
                 };
                 state.calls.insert(request.id.clone(), call);
@@ -171,7 +172,7 @@ impl Session {
     }
 
     /// The tools that say of themselves that calling them twice does no harm.
-    async fn repeatable_tools(self: &Arc<Self>, link: &Arc<dyn Link>) -> Vec<String> {
+    pub(super) async fn repeatable_tools(self: &Arc<Self>, link: &Arc<dyn Link>) -> Vec<String> {
         let (mut found, mut params) = (Vec::new(), RawJson::EMPTY_OBJECT);
         for _ in 0..MAX_PAGES {
             match self.inquire(link, Method::ToolsList, &params).await {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -44,6 +44,10 @@ pub struct Session {
     pub(super) inner: Arc<Inner>,
     /// Taken by whoever writes the record, so that writes do not overtake each other.
     pub(super) writing: tokio::sync::Semaphore,
+    /// Taken by whoever opens a link in place of one that was lost.
+    pub(super) linking: tokio::sync::Semaphore,
+    /// The link was lost, and there is no other yet.
+    pub(super) unlinked: AtomicBool,
     pub(super) state: Mutex<State>,
 }
 
@@ -51,6 +55,9 @@ pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) revision: Revision,
     pub(super) link: Option<Arc<dyn Link>>,
+    /// The number of the link, and of the last one that was lost.
+    pub(super) link_number: u64,
+    pub(super) link_lost: u64,
     pub(super) initialize: RawJson,
     pub(super) initialize_result: RawJson,
     pub(super) end: Option<End>,
@@ -104,8 +111,10 @@ pub(super) struct InFlight {
     pub(super) waiter: Option<Waker>,
     pub(super) cancel: Option<CancellationToken>,
     pub(super) progressed: Option<Time>,
-    /// The request is run once more, and the client has heard of progress up to here.
+    /// The client has heard of progress up to here.
     pub(super) progress_floor: Option<f64>,
+    /// The request is run once more.
+    pub(super) is_again: bool,
     /// Questions to the client that this request waits for; its own time does not run meanwhile.
     pub(super) asking: usize,
 }
@@ -192,6 +201,8 @@ impl Session {
             saved_delivery: AtomicU64::new(state.delivered()),
             inner,
             writing: tokio::sync::Semaphore::new(1),
+            linking: tokio::sync::Semaphore::new(1),
+            unlinked: AtomicBool::new(false),
             state: Mutex::new(state),
         })
     }
@@ -426,15 +437,13 @@ impl Session {
 impl InFlight {
     /// Whether the client has already heard of this progress, before the request was run once more.
     pub(super) fn repeats_progress(&mut self, params: Option<&RawJson>) -> bool {
-        let Some(floor) = self.progress_floor else { return false };
-        match rules::progress_value(params) {
-            Some(value) if value <= floor => true,
-            Some(value) => {
-                self.progress_floor = Some(value);
-                false
-            }
-            None => false,
+        let Some(value) = rules::progress_value(params) else { return false };
+        let heard = self.progress_floor.is_some_and(|floor| value <= floor);
+        if self.is_again && heard {
+            return true;
         }
+        self.progress_floor = Some(value);
+        false
     }
 }
 
@@ -444,6 +453,8 @@ impl State {
             phase: Phase::Initializing,
             revision,
             link: None,
+            link_number: 0,
+            link_lost: 0,
             initialize,
             initialize_result: RawJson::EMPTY_OBJECT,
             end: None,

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::census::Census;
-use super::context::{Fanout, LastNews, Outlet, Watchers};
+use super::context::{Fanout, LastNews, Watchers};
 use super::deadline::{self, Deadlines, Due};
 use super::live::Live;
 use super::session::{Session, SessionInfo, State, unknown_error};
@@ -171,7 +171,7 @@ impl Sessions {
             params,
             revision,
             opening: Opening::Fresh,
-            outlet: Outlet::of_session(&session),
+            outlet: session.next_outlet(),
             fanout: self.fanout(),
         };
         let result = match inner.open_link(&session, open).await {

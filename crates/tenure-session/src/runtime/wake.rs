@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::context::{Fanout, Outlet};
+use super::context::Fanout;
 use super::deadline::Due;
 use super::reopen::{Reopened, Resumed};
 use super::session::{Session, State, ended_error, unknown_error};
@@ -261,7 +261,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         params: initialize,
         revision,
         opening: Opening::Wake,
-        outlet: Outlet::of_session(&session),
+        outlet: session.next_outlet(),
         fanout: Fanout(Arc::downgrade(inner)),
     };
     let (result, answered) = inner.open_link(&session, open).await.map_err(|error| {
@@ -297,7 +297,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
 
 impl Session {
     /// Tells the server what the client has said since `initialize`.
-    async fn greet(self: &Arc<Self>) {
+    pub(super) async fn greet(self: &Arc<Self>) {
         let (link, phase, level, subscriptions) = {
             let state = self.state.lock();
             (state.link.clone(), state.phase, state.log_level, state.subscriptions.clone())
@@ -368,7 +368,7 @@ impl Session {
         self.resume_requests(resumed);
     }
 
-    fn announce(self: &Arc<Self>, body: bytes::Bytes) {
+    pub(super) fn announce(self: &Arc<Self>, body: bytes::Bytes) {
         if let Err(error) = self.emit_now(&Origin::Session, body) {
             tracing::debug!(session = %self.label, %error, "could not tell a woken session's client the news");
         }

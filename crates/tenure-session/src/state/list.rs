@@ -12,7 +12,7 @@ use crate::id::{Principal, SessionKey};
 use crate::port::clock::Time;
 use crate::port::store::Space;
 
-/// Records that are read at once.
+/// Records that are read at once, at most.
 const READ: usize = 256;
 
 /// One state of a list.
@@ -44,6 +44,8 @@ pub struct Listed {
     pub ends: Option<Time>,
     /// How it ended, if it has.
     pub end: Option<Reason>,
+    /// When it ended, if it has.
+    pub ended: Option<Time>,
     /// It expired for want of use, and can be recovered.
     pub is_recoverable: bool,
     /// When nothing of it is left, or only how it ended.
@@ -88,7 +90,7 @@ impl States {
         }
         let begin = after.filter(|key| is_of(key, owner)).unwrap_or_else(|| first_key(owner));
         let of_owner = |listed: &Listed| listed.end.is_none() && listed.owner.as_deref() == owner.name();
-        self.page(Some(begin), limit, |key| is_of(key, owner), of_owner).await
+        self.page(Some(begin), limit, READ, |key| is_of(key, owner), of_owner).await
     }
 
     /// All states, ended ones too, after a key. For operators.
@@ -96,7 +98,8 @@ impl States {
     /// # Errors
     /// When the store fails.
     pub async fn list_all(&self, after: Option<SessionKey>, limit: usize) -> Result<Page, Fault> {
-        self.page(after, limit, |_| true, |_| true).await
+        let read = READ.min(limit.saturating_add(1));
+        self.page(after, limit, read, |_| true, |_| true).await
     }
 
     /// All states whose names in logs begin like this, ended ones too. For operators.
@@ -105,7 +108,7 @@ impl States {
     /// When the store fails.
     pub async fn list_named(&self, name: &str, limit: usize) -> Result<Page, Fault> {
         let wanted = |key: &SessionKey| label(key).starts_with(name);
-        let mut page = self.page(None, limit, |_| true, |listed| wanted(&listed.key)).await?;
+        let mut page = self.page(None, limit, READ, |_| true, |listed| wanted(&listed.key)).await?;
         page.unreadable.retain(wanted);
         Ok(page)
     }
@@ -114,13 +117,14 @@ impl States {
         &self,
         mut after: Option<SessionKey>,
         limit: usize,
+        read: usize,
         in_range: impl Fn(&SessionKey) -> bool,
         wanted: impl Fn(&Listed) -> bool,
     ) -> Result<Page, Fault> {
         let mut page = Page::EMPTY;
         loop {
-            let records = self.0.store.list(Space::State, after, READ).await?;
-            let full = records.len() == READ;
+            let records = self.0.store.list(Space::State, after, read).await?;
+            let full = records.len() == read;
             for (key, kept) in records {
                 if !in_range(&key) {
                     return Ok(page);
@@ -171,6 +175,13 @@ impl Inner {
             idle_ttl: head.idle_ms.map(Duration::from_millis),
             ends: head.ends.map(Time),
             end: lost.map(Lost::reason),
+            ended: lost
+                .and_then(|_| match head.end {
+                    Some(_) => Some(head.used),
+                    // Nobody has come by yet to write it down.
+                    None => head.expires.into_iter().chain(head.ends).min(),
+                })
+                .map(Time),
             is_recoverable,
             due,
         }

@@ -10,6 +10,7 @@ mod faults;
 mod life;
 mod limits;
 mod lists;
+mod operators;
 mod owners;
 mod promises;
 mod races;

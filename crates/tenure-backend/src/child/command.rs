@@ -1,0 +1,59 @@
+//! What to run, and within which bounds.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct ChildCommand {
+    /// The program, looked for on the path if it is a name.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Variables that are set beside those of this process.
+    pub environment: Vec<(String, String)>,
+    /// The folder it runs in; this process's by default.
+    pub folder: Option<PathBuf>,
+    /// Its bounds.
+    pub limits: ChildLimits,
+}
+
+/// The bounds of a child.
+#[derive(Clone, Debug)]
+pub struct ChildLimits {
+    /// Children that are started ahead, so that a session need not wait for one to come up.
+    pub warm: usize,
+    /// The longest line it may write.
+    pub max_line_bytes: usize,
+    /// How long it may take to leave when its input is closed, and again when it is told to.
+    pub grace: Duration,
+    /// The most memory that it and each of its own children may map. `None`: no limit.
+    pub max_memory: Option<u64>,
+    /// The most files that it and each of its own children may have open. `None`: as many as this process.
+    pub max_files: Option<u64>,
+}
+
+impl Default for ChildLimits {
+    fn default() -> Self {
+        Self {
+            warm: 1,
+            max_line_bytes: 16 << 20,
+            grace: Duration::from_secs(2),
+            max_memory: None,
+            max_files: None,
+        }
+    }
+}
+
+impl ChildCommand {
+    /// Runs a program with these arguments.
+    pub fn new(program: impl Into<PathBuf>, arguments: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            environment: Vec::new(),
+            folder: None,
+            limits: ChildLimits::default(),
+        }
+    }
+}

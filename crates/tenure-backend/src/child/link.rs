@@ -1,0 +1,209 @@
+//! A link to a child: the handshake, requests in and answers out, and its end.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use serde::Deserialize;
+use tenure_session::message::{self, Message};
+use tenure_session::port::BoxFuture;
+use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
+use tenure_session::{Method, Notification, RawJson, Reason, RequestId, RpcError};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::backoff::Life;
+use super::lines::{Line, Lines};
+use super::pool::Pool;
+use super::process::{Handle, Process};
+use super::traffic::{Traffic, gone, line};
+
+/// Lines to a child that may wait.
+const OUT: usize = 64;
+
+/// Bytes that are written at once, about.
+const TOGETHER: usize = 64 << 10;
+
+/// Why there is no link.
+pub(super) struct Failure {
+    pub(super) error: RpcError,
+    pub(super) what: String,
+    pub(super) tail: String,
+}
+
+/// Takes a child and shakes hands with it.
+pub(super) async fn open(pool: &Pool, open: Open) -> Result<(Opened, Life), Failure> {
+    let began = Instant::now();
+    let unavailable = |what: &str| RpcError::of(Reason::BackendUnavailable, what.to_owned());
+    let Process { input, output, mut handle } = pool.take().map_err(|error| Failure {
+        error: unavailable("The server could not be started"),
+        what: error.to_string(),
+        tail: String::new(),
+    })?;
+    handle.tail.serve(&open.outlet.session_label());
+    let ended = handle.ended_by_itself.take();
+    let (out, lines) = mpsc::channel(OUT);
+    let traffic = Arc::new(Traffic::new(open.outlet.clone(), out));
+    #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
+    let (writer, reader) = (
+        tokio::spawn(write(input, lines)),
+        tokio::spawn(read(
+            output,
+            Arc::clone(&traffic),
+            open.outlet.clone(),
+            pool.command().limits.max_line_bytes,
+        )),
+    );
+    let link = ChildLink {
+        traffic,
+        handle,
+        writer: AbortOnDropHandle::new(writer),
+        _reader: AbortOnDropHandle::new(reader),
+    };
+    match link.shake_hands(&open).await {
+        Ok(result) => {
+            let ended = ended.unwrap_or_else(|| tokio::sync::oneshot::channel().1);
+            Ok((Opened { link: Box::new(link), result }, Life { began, ended }))
+        }
+        Err(error) => {
+            let (what, tail) = (error.to_string(), link.handle.tail.last());
+            link.end().await;
+            Err(Failure { error, what, tail })
+        }
+    }
+}
+
+struct ChildLink {
+    traffic: Arc<Traffic>,
+    handle: Handle,
+    /// Holds the child's input, which closes when this ends.
+    writer: AbortOnDropHandle<()>,
+    _reader: AbortOnDropHandle<()>,
+}
+
+impl ChildLink {
+    async fn shake_hands(&self, open: &Open) -> Reply {
+        #[derive(Deserialize)]
+        struct Asked {
+            #[serde(rename = "protocolVersion")]
+            version: String,
+        }
+        // The session's revision is settled; a version that we do not know must not reach the server.
+        let asked = open.params.read::<Asked>().is_ok_and(|asked| asked.version == open.revision.as_str());
+        let params = match asked {
+            true => open.params.clone(),
+            false => with_version(&open.params, open.revision.as_str()),
+        };
+        let request = message::write_request(&RequestId::from_number(0), &Method::Initialize, Some(&params));
+        let answer = self.traffic.await_handshake();
+        self.traffic.send(line(&request)).await?;
+        answer.await
+    }
+
+    fn end(&self) -> BoxFuture<()> {
+        self.traffic.over(&gone());
+        // Closes the child's input, which is how it is asked to leave.
+        self.writer.abort();
+        Box::pin(self.handle.end())
+    }
+}
+
+fn with_version(params: &RawJson, version: &str) -> RawJson {
+    let Ok(mut params) = params.read::<serde_json::Map<String, serde_json::Value>>() else {
+        return params.clone();
+    };
+    params.insert("protocolVersion".to_owned(), version.into());
+    RawJson::of(&params)
+}
+
+impl Link for ChildLink {
+    fn call(&self, call: Call) -> BoxFuture<Reply> {
+        let Call { request, context } = call;
+        let context = Arc::new(context);
+        let mut sent = match self.traffic.enter(&context) {
+            Ok(sent) => sent,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        let id = RequestId::from_number(sent.number);
+        let text = line(&message::write_request(&id, &request.method, request.params.as_ref()));
+        let traffic = Arc::clone(&self.traffic);
+        Box::pin(async move {
+            traffic.send(text).await?;
+            tokio::select! {
+                biased;
+                answer = &mut sent.answer => answer.unwrap_or_else(|_| Err(gone())),
+                () = context.cancelled() => {
+                    // Should the child have no room for it, it finds out by itself that nobody wants the answer.
+                    let _ = traffic.try_send(line(&message::write_cancelled(&id, "cancelled by the client")));
+                    Err(RpcError::of(Reason::Cancelled, "The request was cancelled"))
+                }
+            }
+        })
+    }
+
+    fn notify(&self, notification: Notification) {
+        let text = line(&message::write_notification(&notification.method, notification.params.as_ref()));
+        if !self.traffic.try_send(text) {
+            tracing::warn!(method = %notification.method, child = self.handle.id, "the server is behind; dropped a notification");
+        }
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        self.end()
+    }
+}
+
+/// Writes lines until there are no more, or the child does not take them.
+async fn write(mut to: ChildStdin, mut lines: mpsc::Receiver<Bytes>) {
+    while let Some(first) = lines.recv().await {
+        let written = match lines.is_empty() {
+            true => to.write_all(&first).await,
+            false => {
+                let mut together = BytesMut::from(first);
+                while together.len() < TOGETHER
+                    && let Ok(next) = lines.try_recv()
+                {
+                    together.extend_from_slice(&next);
+                }
+                to.write_all(&together).await
+            }
+        };
+        if written.is_err() {
+            // It has closed its input; that it has ended is seen elsewhere.
+            return;
+        }
+    }
+}
+
+/// Reads what the child says until it says no more.
+async fn read(from: ChildStdout, traffic: Arc<Traffic>, outlet: tenure_session::runtime::Outlet, max: usize) {
+    let mut lines = Lines::new(from, max);
+    loop {
+        match lines.next().await {
+            Ok(Some(Line::Whole(text))) if text.iter().all(u8::is_ascii_whitespace) => {}
+            Ok(Some(Line::Whole(text))) => match Message::parse(&text) {
+                Ok(message) => traffic.hear(message).await,
+                Err(_) => garbage(&outlet, &text),
+            },
+            Ok(Some(Line::TooLong(start))) => {
+                tracing::error!(session = outlet.session_label(), max, start = %String::from_utf8_lossy(&start), "the server wrote a line that is too long; dropped");
+            }
+            Ok(None) | Err(_) => break,
+        }
+    }
+    // First, so that whoever is told that the server is gone finds the session without one.
+    outlet.link_lost();
+    traffic.over(&gone());
+}
+
+/// Many servers print what they should log.
+fn garbage(outlet: &tenure_session::runtime::Outlet, text: &[u8]) {
+    let start = String::from_utf8_lossy(&text[..text.len().min(256)]).into_owned();
+    tracing::warn!(
+        session = outlet.session_label(),
+        start,
+        "the server wrote something that is not a message"
+    );
+}

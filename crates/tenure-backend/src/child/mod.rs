@@ -1,0 +1,88 @@
+//! MCP servers that are child processes and speak over their standard input and output.
+//!
+//! A session has a child of its own, started for it or taken from a few that were started ahead. Messages pass as
+//! they are: only envelopes are read, and ids are ours towards the child (`traffic`). A child lives in a process
+//! group of its own and goes with all it started (`process`). One that keeps dying is not started again at once
+//! (`backoff`).
+
+mod backoff;
+mod command;
+mod lines;
+mod link;
+mod pool;
+mod process;
+mod tail;
+mod traffic;
+mod warden;
+
+use std::sync::Arc;
+
+use tenure_session::port::BoxFuture;
+use tenure_session::port::backend::{Backend, Open, Opened};
+use tenure_session::{Reason, RpcError};
+
+pub use self::command::{ChildCommand, ChildLimits};
+pub use self::warden::{Warden, watch};
+
+use self::backoff::Backoff;
+use self::pool::Pool;
+
+/// A backend that starts a child process for every session.
+pub struct ChildBackend {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    command: ChildCommand,
+    pool: Pool,
+    backoff: Backoff,
+}
+
+impl ChildBackend {
+    /// A backend that runs this command. The warden, if there is one, ends the children should we be killed.
+    ///
+    /// Must be called within a tokio runtime if children are started ahead.
+    pub fn new(command: ChildCommand, warden: Option<Arc<Warden>>) -> Self {
+        let pool = Pool::new(command.clone(), warden);
+        let shared = Arc::new(Shared { command, pool, backoff: Backoff::default() });
+        shared.pool.fill();
+        Self { shared }
+    }
+}
+
+impl Backend for ChildBackend {
+    fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            if let Some(wait) = shared.backoff.wait() {
+                let seconds = wait.as_secs_f32();
+                let words = format!(
+                    "The server keeps failing; it is started again in {seconds:.1} s at the earliest"
+                );
+                return Err(RpcError::of(Reason::BackendUnavailable, words));
+            }
+            let label = open.outlet.session_label();
+            match link::open(&shared.pool, open).await {
+                Ok((opened, life)) => {
+                    shared.backoff.watch(life);
+                    Ok(opened)
+                }
+                Err(failure) => {
+                    let wait = shared.backoff.failed();
+                    let program = shared.command.program.display();
+                    tracing::error!(
+                        session = label, %program, stderr = failure.tail, next_try_ms = wait.as_millis(),
+                        "the server could not be started: {}", failure.what
+                    );
+                    Err(failure.error)
+                }
+            }
+        })
+    }
+}
+
+impl std::fmt::Debug for ChildBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ChildBackend").field(&self.shared.command.program).finish()
+    }
+}

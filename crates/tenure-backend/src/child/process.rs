@@ -1,0 +1,157 @@
+//! One child process: started in a group of its own, and ended with everything it has started.
+//!
+//! It is asked to leave by closing its input, then told to, then made to. Whatever it has left behind in its group
+//! goes with it. Somebody always waits for it, so it never stays as a zombie.
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::command::ChildCommand;
+use super::tail::Tail;
+use super::warden::Warden;
+
+/// A child and its pipes.
+pub(super) struct Process {
+    pub(super) input: ChildStdin,
+    pub(super) output: ChildStdout,
+    pub(super) handle: Handle,
+}
+
+/// The hold on a child; it is ended when this is dropped.
+pub(super) struct Handle {
+    pub(super) tail: Tail,
+    pub(super) id: u32,
+    /// Cancelled: the child has to go. The input must be closed by whoever has it.
+    leave: CancellationToken,
+    /// True when it is gone, and all it started.
+    gone: watch::Receiver<bool>,
+    /// Told if it ends without having been told to.
+    pub(super) ended_by_itself: Option<oneshot::Receiver<()>>,
+}
+
+impl Process {
+    pub(super) fn start(command: &ChildCommand, warden: Option<Arc<Warden>>) -> std::io::Result<Self> {
+        let mut run = Command::new(&command.program);
+        run.args(&command.arguments).envs(command.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(folder) = &command.folder {
+            run.current_dir(folder);
+        }
+        run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Only if all else fails: this reaches the child alone, and not what it started.
+        run.process_group(0).kill_on_drop(true);
+        let mut child = run.spawn()?;
+        let missing = || std::io::Error::other("a pipe of the child is missing");
+        let id = child.id().ok_or_else(missing)?;
+        if let Some(warden) = &warden {
+            warden.add(id);
+        }
+        bound(id, command);
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        let errors = child.stderr.take().ok_or_else(missing)?;
+        let tail = Tail::default();
+        let leave = CancellationToken::new();
+        let (tell_gone, gone) = watch::channel(false);
+        let (tell_ended, ended) = oneshot::channel();
+        let keeper = Keeper { child, id, leave: leave.clone(), grace: command.limits.grace, warden };
+        #[expect(clippy::disallowed_methods, reason = "both end with the child")]
+        {
+            tokio::spawn(tail.clone().follow(errors, id));
+            tokio::spawn(async move {
+                keeper.keep(tell_ended).await;
+                tell_gone.send_replace(true);
+            });
+        }
+        let handle = Handle { tail, id, leave, gone, ended_by_itself: Some(ended) };
+        Ok(Self { input, output, handle })
+    }
+}
+
+/// Bounds apply to the child from here on, and to whatever it starts.
+fn bound(id: u32, command: &ChildCommand) {
+    let limits = [(Resource::As, command.limits.max_memory), (Resource::Nofile, command.limits.max_files)];
+    for (resource, most) in limits {
+        let Some(most) = most else { continue };
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        if let Err(error) = prlimit(pid(id), resource, limit) {
+            tracing::warn!(child = id, ?resource, %error, "could not bound a child");
+        }
+    }
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
+}
+
+struct Keeper {
+    child: Child,
+    id: u32,
+    leave: CancellationToken,
+    grace: std::time::Duration,
+    warden: Option<Arc<Warden>>,
+}
+
+impl Keeper {
+    async fn keep(mut self, ended: oneshot::Sender<()>) {
+        tokio::select! {
+            status = self.child.wait() => {
+                match status {
+                    Ok(status) => tracing::warn!(child = self.id, %status, "the server ended by itself"),
+                    Err(error) => tracing::error!(child = self.id, %error, "lost track of a child"),
+                }
+                // Nobody may be interested.
+                let _ = ended.send(());
+            }
+            () = self.leave.cancelled() => self.end().await,
+        }
+        // What it started and left behind, also if it left in good order.
+        self.signal(Signal::KILL);
+        if let Some(warden) = &self.warden {
+            warden.remove(self.id);
+        }
+    }
+
+    async fn end(&mut self) {
+        if timeout(self.grace, self.child.wait()).await.is_ok() {
+            return;
+        }
+        self.signal(Signal::TERM);
+        if timeout(self.grace, self.child.wait()).await.is_ok() {
+            return;
+        }
+        tracing::warn!(child = self.id, "the server did not leave when it was told to; it is killed");
+        self.signal(Signal::KILL);
+        drop(self.child.wait().await);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = pid(self.id) {
+            // No such group: everybody has left.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Handle {
+    /// Resolves when the child is gone, and all it started.
+    pub(super) fn end(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.leave.cancel();
+        let mut gone = self.gone.clone();
+        async move {
+            // Gone without a word: the runtime has ended.
+            drop(gone.wait_for(|gone| *gone).await);
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.leave.cancel();
+    }
+}
