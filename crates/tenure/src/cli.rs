@@ -1,5 +1,6 @@
 //! The command line: what people type, and what they read when it goes wrong.
 
+mod data;
 mod failure;
 mod list;
 mod moving;

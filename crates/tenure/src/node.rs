@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::cli::Failure;
 use crate::config::Config;
 use crate::control::Control;
-use crate::operator::Operator;
+use crate::operator::{DataDesk, Operator};
 use crate::wire::{self, Assembled, AssembledStdio, Opened, Served};
 
 /// A server with its sessions, running until it is stopped.
@@ -61,6 +61,7 @@ impl Node {
     }
 
     async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
+        let kinds = served.kinds.clone();
         let Assembled { sessions, states, server, store, folder } = wire::assemble(config, served).await?;
         let address = server
             .local_addr()
@@ -69,7 +70,8 @@ impl Node {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let drain = drain(sessions.clone(), config.shutdown_grace);
         let served = server.run(stop.clone(), drain);
-        let operator = Operator::online(store.clone(), sessions.clone());
+        let data = DataDesk::online(states.clone(), kinds);
+        let operator = Operator::online(store.clone(), sessions.clone(), data);
         let control = folder.and_then(|folder| Control::bind(&folder, operator));
         tasks.spawn(watched(served, control));
         tasks.close();
@@ -137,9 +139,11 @@ impl StdioNode {
     }
 
     async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
+        let kinds = served.kinds.clone();
         let AssembledStdio { sessions, states, stdio, store, folder } =
             wire::assemble_stdio(config, served).await?;
-        let operator = Operator::online(store, sessions.clone());
+        let data = DataDesk::online(states.clone(), kinds);
+        let operator = Operator::online(store, sessions.clone(), data);
         let control = folder.and_then(|folder| Control::bind(&folder, operator));
         Ok(Self { sessions, states, stdio, control })
     }

@@ -166,16 +166,23 @@ fn cannot_check(folder: &Path, error: DiskError) -> Failure {
     failure.caused_by(error).hint(hint)
 }
 
-/// Copies a store into a folder while it is in use. Returns how many sessions it has.
+/// What a backup has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BackedUp {
+    pub(crate) sessions: u64,
+    pub(crate) data_sessions: u64,
+}
+
+/// Copies a store into a folder while it is in use.
 pub(crate) async fn backup(
     store: &Opened,
     to: &Path,
     progress: impl FnMut(Stage) + Send + 'static,
-) -> Result<u64, Failure> {
+) -> Result<BackedUp, Failure> {
     let failed = |what: &str| Failure::new(format!("cannot back up to `{}`: {what}", to.display()));
     let Some(disk) = &store.disk else { return Err(failed("the store is not on a disk")) };
     match disk.backup(to, progress).await {
-        Ok(totals) => Ok(totals.sessions),
+        Ok(totals) => Ok(BackedUp { sessions: totals.sessions, data_sessions: totals.data_sessions }),
         Err(DiskError::Io { cause, .. }) => Err(match cause.kind() {
             std::io::ErrorKind::DirectoryNotEmpty => {
                 failed("the folder is not empty").hint("name a folder that is empty or not there yet")

@@ -16,6 +16,7 @@ mod traffic;
 mod warden;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Open, Opened};
@@ -26,6 +27,9 @@ pub use self::warden::{Warden, watch};
 
 use self::backoff::Backoff;
 use self::pool::Pool;
+
+/// The longest pause that a session waits for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A backend that starts a child process for every session.
 pub struct ChildBackend {
@@ -54,6 +58,11 @@ impl Backend for ChildBackend {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
+            // A short pause is waited for; nobody is kept waiting for a long one.
+            match shared.backoff.wait() {
+                Some(wait) if wait <= PATIENCE => tokio::time::sleep(wait).await,
+                _ => {}
+            }
             if let Some(wait) = shared.backoff.wait() {
                 let seconds = wait.as_secs_f32();
                 let words = format!(

@@ -38,6 +38,12 @@ pub(super) struct Handle {
 impl Process {
     pub(super) fn start(command: &ChildCommand, warden: Option<Arc<Warden>>) -> std::io::Result<Self> {
         let mut run = Command::new(&command.program);
+        // What steers us is not meant for it.
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TENURE_"))
+        {
+            run.env_remove(name);
+        }
         run.args(&command.arguments).envs(command.environment.iter().map(|(name, value)| (name, value)));
         if let Some(folder) = &command.folder {
             run.current_dir(folder);

@@ -97,7 +97,11 @@ impl Session {
             if rules::repeat(&request.method) == Repeat::Never {
                 return Err(interrupted());
             }
-            session.relink().await.map_err(|error| error.to_rpc())?;
+            if let Err(error) = session.relink().await {
+                // Whether a tool may be called twice only the server could have said.
+                let sure = rules::repeat(&request.method) == Repeat::Safe;
+                return Err(if sure { error.to_rpc() } else { interrupted() });
+            }
             let link = session.state.lock().link.clone();
             let Some(link) = link else { return Err(interrupted()) };
             if !session.may_repeat(&link, &request).await {

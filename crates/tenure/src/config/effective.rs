@@ -40,12 +40,50 @@ pub struct Config {
     pub bounds: Bounds,
     /// How sessions are bounded.
     pub limits: Limits,
+    /// The server behind, if it is a program of its own.
+    pub child: Child,
     /// How data sessions are offered and bounded.
     pub data: DataSessions,
     /// How long requests in flight may take to finish once the process was told to stop.
     pub shutdown_grace: Duration,
     /// Bytes of events that the memory store keeps of all sessions together.
     pub max_total_event_bytes: usize,
+}
+
+/// A server that is a program of its own and speaks over its standard input and output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Child {
+    /// The program and its arguments; nothing if there is none.
+    pub command: Vec<String>,
+    /// Variables that are set for it, as `NAME=VALUE`.
+    pub env: Vec<String>,
+    /// The folder it runs in.
+    pub folder: Option<PathBuf>,
+    /// How many are started ahead.
+    pub warm: usize,
+    /// How long it may take to leave when it is asked to, and again when it is told to.
+    pub grace: Duration,
+    /// The longest line it may write.
+    pub max_line_bytes: usize,
+    /// The most memory that it may map.
+    pub max_memory: Option<usize>,
+    /// The most files that it may have open.
+    pub max_files: Option<usize>,
+}
+
+impl Default for Child {
+    fn default() -> Self {
+        Self {
+            command: Vec::new(),
+            env: Vec::new(),
+            folder: None,
+            warm: 1,
+            grace: Duration::from_secs(2),
+            max_line_bytes: 16 << 20,
+            max_memory: None,
+            max_files: None,
+        }
+    }
 }
 
 /// How data sessions are offered and bounded.
@@ -126,6 +164,7 @@ impl Default for Config {
             rules: Rules::default(),
             bounds: Bounds::default(),
             limits: Limits::default(),
+            child: Child::default(),
             data: DataSessions::default(),
             shutdown_grace: Duration::from_secs(10),
             max_total_event_bytes: 1 << 30,

@@ -11,7 +11,7 @@ use super::choices::{LogFilter, OneOf, Strict, Tools, YesNo};
 use super::effective::{Config, Durability, LogFormat, Offer};
 use super::forms::{Form, Optional, Raw, Refusal};
 use super::measures::{Count, Size, Span, SpanOrInfinity, SpanOrZero};
-use super::places::{Address, File, Hosts, Origins, StoreUrl};
+use super::places::{Address, File, Hosts, Origins, StoreUrl, Words};
 use super::profile::Profile;
 
 /// Something that can be configured.
@@ -80,6 +80,7 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("log", "What is logged. Logs go to standard error."),
     ("tls", "HTTPS. Without these files the server speaks plain HTTP."),
     ("http", "Who may connect, and how much a connection may cost."),
+    ("child", "The server behind, if it is a program of its own. Each session has one of its own."),
     ("session", "How long sessions live and how many there may be."),
     (
         "data_sessions",
@@ -155,6 +156,25 @@ keys! {
     "http.stall_timeout": Span => config.bounds.stall_timeout;
     /// How long a TLS handshake may take.
     "http.handshake_timeout": Span => config.bounds.handshake_timeout;
+
+    /// The program and its arguments, as after `--` on the command line. It speaks MCP over its standard input and
+    /// output. Without one the demo server is served.
+    "child.command": Words => config.child.command;
+    /// Variables that are set for it beside those of this process, each as `NAME=VALUE`. Those that begin with
+    /// `TENURE_` are not passed on.
+    "child.env": Words => config.child.env;
+    /// The folder it runs in.
+    "child.folder": Optional<File> => config.child.folder;
+    /// How many are started ahead, so that a session need not wait for one to come up.
+    "child.warm": Count<0> => config.child.warm;
+    /// How long it may take to leave when its input is closed, and again when it is told to. Then it is killed.
+    "child.grace": SpanOrZero => config.child.grace;
+    /// The longest line it may write. Longer ones are dropped.
+    "child.max_line": Size<1024> => config.child.max_line_bytes;
+    /// The most memory that it may map, and each process that it starts.
+    "child.max_memory": Optional<Size<1>> => config.child.max_memory;
+    /// The most files that it may have open, and each process that it starts.
+    "child.max_files": Optional<Count<16>> => config.child.max_files;
 
     /// A session that nobody uses for this long expires. May be `infinity`.
     "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;

@@ -29,7 +29,8 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use effective::{Config, DataSessions, Durability, Log, LogFormat, Offer, Tls};
+pub use effective::{Child, Config, DataSessions, Durability, Log, LogFormat, Offer, Tls};
 pub use error::{ConfigError, Warning};
 pub use profile::Profile;
 pub use sources::Sources;
+pub(crate) use units::{parse_duration, write_duration};

@@ -67,6 +67,28 @@ impl Form for StoreUrl {
     }
 }
 
+/// Words, such as a program and its arguments.
+pub(super) struct Words;
+
+impl Form for Words {
+    type Of = Vec<String>;
+    fn expected() -> String {
+        "a list of words such as [\"npx\", \"-y\", \"some-mcp-server\"]".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<Vec<String>, Refusal> {
+        match raw {
+            Raw::List(words) => Ok(words.clone()),
+            // Without quotes: whoever needs them has a file.
+            Raw::Untyped(text) => Ok(text.split_whitespace().map(str::to_owned).collect()),
+            Raw::Text(text) => Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text)))),
+            Raw::Number(_) | Raw::Flag(_) | Raw::Table | Raw::Other => Err(Refusal::default()),
+        }
+    }
+    fn show(value: &Vec<String>) -> Option<String> {
+        Some(list(value))
+    }
+}
+
 /// The hosts that are answered. Nothing listed means loopback only.
 pub(super) struct Hosts;
 

@@ -142,6 +142,10 @@ fn example_of(key: &Key) -> &'static str {
         "store_key_file" => "\"/etc/tenure/store.key\"",
         "tls.cert" => "\"/etc/tenure/cert.pem\"",
         "tls.key" => "\"/etc/tenure/key.pem\"",
+        "child.folder" => "\"/var/lib/some-server\"",
+        "child.max_memory" => "\"2GiB\"",
+        "child.max_files" => "1024",
+        "data_sessions.carry_key_file" => "\"/etc/tenure/carry.key\"",
         other => panic!("`{other}` has no default: give it an example"),
     }
 }

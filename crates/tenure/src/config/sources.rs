@@ -150,12 +150,16 @@ fn raw(value: &DeValue<'_>) -> Raw {
     }
 }
 
+/// Variables that stand for flags of commands and are no settings: the file itself, and the jar of client commands,
+/// which a server that such a command starts gets to see too.
+const COMMANDS: [&str; 2] = ["TENURE_CONFIG", "TENURE_JAR"];
+
 /// The entries of the environment. An empty variable counts as not set.
 pub(super) fn environment(variables: &[(String, String)]) -> Vec<Entry> {
     let mut entries: Vec<_> = variables
         .iter()
         .filter(|(name, value)| name.starts_with("TENURE_") && !value.is_empty())
-        .filter(|(name, value)| name != "TENURE_CONFIG" && !is_service_link(name, value))
+        .filter(|(name, value)| !COMMANDS.contains(&&**name) && !is_service_link(name, value))
         .map(|(name, value)| untyped(name, value, Origin::Variable(name.clone())))
         .collect();
     // The environment has no order of its own; messages and tests want one.

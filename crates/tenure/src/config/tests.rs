@@ -76,6 +76,16 @@ fn no_sources_show_the_defaults() {
         stall_timeout = "1m"                     # default
         handshake_timeout = "10s"                # default
 
+        [child]
+        command = []                             # default
+        env = []                                 # default
+        # folder is not set
+        warm = 1                                 # default
+        grace = "2s"                             # default
+        max_line = "16MiB"                       # default
+        # max_memory is not set
+        # max_files is not set
+
         [session]
         idle_ttl = "30m"                         # default
         max_lifetime = "1d"                      # default
@@ -166,6 +176,11 @@ fn the_later_layer_wins_and_show_says_which() {
         # key is not set
 
         [http]
+
+        [child]
+        # folder is not set
+        # max_memory is not set
+        # max_files is not set
 
         [session]
         idle_ttl = "10m"                         # file /etc/tenure.toml:3
@@ -275,6 +290,7 @@ fn every_kind_of_value_is_read_from_the_environment() {
 fn variables_that_are_not_ours_are_left_alone() {
     load(&env(&[
         ("TENURE_CONFIG", "tenure.toml"),
+        ("TENURE_JAR", "jar.json"),
         ("TENURE_SERVICE_HOST", "10.0.0.1"),
         ("TENURE_SERVICE_PORT", "8484"),
         ("TENURE_SERVICE_PORT_HTTP", "8484"),

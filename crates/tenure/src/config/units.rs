@@ -13,7 +13,7 @@ const TIMES: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_0
 const SIZES: [(&str, usize); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 /// Reads numbers with units, from the largest unit to the smallest, each once.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
     let mut units = TIMES.iter();
     let mut milliseconds = 0_u64;
@@ -32,7 +32,7 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// Writes what [`parse_duration`] reads.
-pub(super) fn write_duration(duration: Duration) -> String {
+pub(crate) fn write_duration(duration: Duration) -> String {
     let mut rest = duration.as_millis();
     if rest == 0 {
         return "0s".to_owned();
