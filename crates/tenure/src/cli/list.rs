@@ -11,9 +11,10 @@ use tenure_session::port::clock::Time;
 use tenure_session::record::End;
 
 use super::paint::{Paint, Tone};
+use super::progress::Tally;
 use super::reach::{Absent, Reach, StoreArgs};
 use super::table::{Cell, Side, table};
-use super::{Failure, note, say};
+use super::{Failure, note, say, words};
 use crate::operator::{LONG, Row, State, now, parse_key};
 use crate::times::{ago, short};
 
@@ -67,6 +68,15 @@ pub(super) async fn run(args: &ListArgs) -> Result<(), Failure> {
     if found > rows.len() {
         note(&format!("{} of {found} sessions; `--limit {found}` shows all", rows.len()));
     }
+    if !args.json {
+        match reach.data_count().await? {
+            0 => {}
+            count => {
+                let count = words::data_sessions(count);
+                note(&format!("besides, {count}; see `tenure sessions data list`"));
+            }
+        }
+    }
     Ok(())
 }
 
@@ -74,8 +84,10 @@ pub(super) async fn run(args: &ListArgs) -> Result<(), Failure> {
 async fn newest(reach: &Reach, args: &ListArgs) -> Result<(Vec<Row>, usize), Failure> {
     let limit = args.limit.get();
     let (mut rows, mut found, mut after) = (Vec::new(), 0, None);
+    let mut tally = Tally::start("looked at", "sessions");
     loop {
         let page = reach.page(after, PAGE).await?;
+        tally.add(page.rows.len());
         let before = rows.len();
         rows.extend(page.rows.into_iter().filter(|row| args.wants(row)));
         found += rows.len() - before;

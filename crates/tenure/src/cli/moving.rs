@@ -50,7 +50,8 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), Failure> {
         names => resolve_all(&reach, names).await?,
     };
     let Some(file) = &args.output else {
-        return write(&reach, &keys, &mut std::io::stdout().lock(), |_| {}).await.map(drop);
+        write(&reach, &keys, &mut std::io::stdout().lock(), |_| {}).await?;
+        return tell_what_is_missing(&reach, args).await;
     };
     let mut out = BufWriter::new(make_private(file)?);
     let mut progress = Progress::start("exporting", Unit::Things("sessions"));
@@ -59,7 +60,7 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), Failure> {
     match written.and_then(|count| out.get_ref().sync_all().map(|()| count).map_err(cannot_write)) {
         Ok(count) => {
             note(&format!("exported {} to `{}`", words::sessions(count), file.display()));
-            Ok(())
+            tell_what_is_missing(&reach, args).await
         }
         Err(failure) => {
             // Half a file would pass for a whole one.
@@ -67,6 +68,20 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), Failure> {
             Err(failure)
         }
     }
+}
+
+/// Whoever exports everything may believe that it is everything.
+async fn tell_what_is_missing(reach: &Reach, args: &ExportArgs) -> Result<(), Failure> {
+    if args.keys.is_empty() {
+        match reach.data_count().await? {
+            0 => {}
+            count => {
+                let count = words::data_sessions(count);
+                note(&format!("not exported: {count}, which only a backup or a copy of the store carries"));
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn all(reach: &Reach) -> Result<Vec<SessionKey>, Failure> {

@@ -70,3 +70,49 @@ impl Drop for Progress {
         }
     }
 }
+
+/// How many of something that nobody has counted: a counter on a terminal, a line now and then elsewhere.
+#[derive(Debug)]
+pub(super) struct Tally {
+    doing: &'static str,
+    things: &'static str,
+    bar: Option<ProgressBar>,
+    count: u64,
+}
+
+impl Tally {
+    /// Things between two lines.
+    const LINE: u64 = 100_000;
+
+    /// Begins to tell, such as of having `looked at` things called `sessions`.
+    pub(super) fn start(doing: &'static str, things: &'static str) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template(&format!("{{spinner}} {{msg}} {{human_pos}} {things}"));
+            let bar = ProgressBar::no_length().with_message(doing);
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            bar
+        });
+        Self { doing, things, bar, count: 0 }
+    }
+
+    /// So many more.
+    pub(super) fn add(&mut self, more: usize) {
+        let before = self.count / Self::LINE;
+        self.count += more as u64;
+        match &self.bar {
+            Some(bar) => bar.set_position(self.count),
+            None if self.count / Self::LINE > before => {
+                note(&format!("{} {} {}", self.doing, self.count, self.things));
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! From `--store` to whoever can work on it: the server that has it open, or this process.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use tenure_session::SessionKey;
@@ -9,8 +10,8 @@ use tenure_session::runtime::Existing;
 use super::{Failure, sources};
 use crate::config::Config;
 use crate::control::Client;
-use crate::operator::{Detail, Operator, Page, Prefix, Revoked, Saved};
-use crate::wire::{self, Access, Stage};
+use crate::operator::{DataDesk, Detail, Operator, Page, Prefix, Revoked, Saved};
+use crate::wire::{self, Access, BackedUp, Stage};
 
 /// Which store a command is about. The same settings as for `tenure serve` apply.
 #[derive(Args, Debug)]
@@ -62,7 +63,11 @@ impl StoreArgs {
             return Ok(Reach::Server(client));
         }
         match wire::open(&config.store, config.store_key_file.as_ref()).await? {
-            Access::Open(store) => Ok(Reach::Here(Operator::offline(store, config.limits.tombstone_ttl))),
+            Access::Open(store) => {
+                let (ttl, limits) = (config.limits.tombstone_ttl, config.data.limits.clone());
+                let data = DataDesk::offline(Arc::clone(&store.store), limits, wire::demo().kinds);
+                Ok(Reach::Here(Operator::offline(store, ttl, data)))
+            }
             // A server that has just started has its socket a moment later than its store.
             Access::InUse(failure) => Client::find(&folder).await.map(Reach::Server).ok_or_else(|| {
                 failure.hint(
@@ -121,7 +126,7 @@ impl Reach {
         &self,
         to: &Path,
         progress: impl FnMut(Stage) + Send + 'static,
-    ) -> Result<u64, Failure> {
+    ) -> Result<BackedUp, Failure> {
         match self {
             Self::Server(client) => client.backup(to, progress).await,
             Self::Here(operator) => operator.backup(to, progress).await,

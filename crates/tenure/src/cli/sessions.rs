@@ -9,7 +9,7 @@ use tenure_session::{SessionId, SessionKey};
 use super::list::{self, ListArgs};
 use super::moving::{self, ExportArgs, ImportArgs};
 use super::reach::{Absent, Reach, StoreArgs};
-use super::{Failure, block_on, say, show};
+use super::{Failure, block_on, data, say, show};
 use crate::operator::{Prefix, Revoked, Row, parse_key};
 
 /// Matches that are listed when a name fits several sessions.
@@ -48,7 +48,7 @@ Example:
 The file holds no secret ids, only a hash of each: nobody can use a session with it. It does hold \
 what clients and servers said to each other, so it is made for your eyes only (mode 0600). A session \
 that goes on where it was exported exists twice once it is imported elsewhere: to move sessions, stop \
-the server first.
+the server first. Data sessions are not exported: only a backup or a copy of the whole store carries them.
 
 Examples:
   tenure sessions export --output sessions.jsonl        all of them
@@ -65,6 +65,16 @@ Examples:
   tenure sessions import sessions.jsonl --store disk:/var/lib/tenure
   tenure sessions import - --replace < sessions.jsonl")]
     Import(ImportArgs),
+    /// Look at data sessions, make them, hand them out, end them.
+    #[command(
+        subcommand,
+        after_help = "\
+A data session is what a client keeps at a server under an id of its own, in whatever session it comes.
+
+Example:
+  tenure sessions data list"
+    )]
+    Data(data::Command),
 }
 
 #[derive(Args, Debug)]
@@ -101,6 +111,7 @@ pub(super) fn run(command: Command) -> Result<(), Failure> {
             Command::Revoke(args) => revoke(&args).await,
             Command::Export(args) => moving::export(&args).await,
             Command::Import(args) => moving::import(&args).await,
+            Command::Data(command) => data::run(command).await,
         }
     })
 }

@@ -140,8 +140,12 @@ async fn backup(args: &BackupArgs) -> Result<(), Failure> {
     let to = std::path::absolute(&args.to)
         .map_err(|error| Failure::new(format!("cannot find `{}`", args.to.display())).caused_by(error))?;
     let mut progress = Progress::start("backing up", Unit::Bytes);
-    let sessions = reach.backup(&to, move |stage| progress.at(stage.done, stage.of)).await?;
-    note(&format!("backed up {} to `{}`", words::sessions(sessions), to.display()));
+    let made = reach.backup(&to, move |stage| progress.at(stage.done, stage.of)).await?;
+    let mut what = words::sessions(made.sessions);
+    if made.data_sessions > 0 {
+        what.push_str(&format!(" and {}", words::data_sessions(made.data_sessions)));
+    }
+    note(&format!("backed up {what} to `{}`", to.display()));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! How counts are written: `1 session`, `2 sessions`.
+//! How counts are written, such as `1 session` and `2 sessions`, and what others wrote.
 
 /// A count of things, by the words for one and for many of them.
 pub(super) fn count(number: u64, one: &str, many: &str) -> String {
@@ -8,4 +8,26 @@ pub(super) fn count(number: u64, one: &str, many: &str) -> String {
 /// A count of sessions.
 pub(super) fn sessions(number: u64) -> String {
     count(number, "session", "sessions")
+}
+
+/// A count of data sessions.
+pub(super) fn data_sessions(number: u64) -> String {
+    count(number, "data session", "data sessions")
+}
+
+/// A text that others wrote, safe to show on a terminal: what would steer it is spelled out.
+pub(super) fn plain(text: &str) -> String {
+    let spelled = |letter: char| match letter.is_control() {
+        true => format!("\\u{:04x}", u32::from(letter)),
+        false => letter.to_string(),
+    };
+    text.chars().map(spelled).collect()
+}
+
+/// As much of a text as fits into so many letters.
+pub(super) fn short(text: &str, letters: usize) -> String {
+    if text.chars().count() <= letters {
+        return text.to_owned();
+    }
+    text.chars().take(letters.saturating_sub(1)).chain(['…']).collect()
 }

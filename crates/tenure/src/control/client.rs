@@ -19,10 +19,11 @@ use tenure_session::runtime::Existing;
 use tokio::net::UnixStream;
 use tokio_util::task::TaskTracker;
 
+use super::data::DataClient;
 use super::{BASE, BackupLine, BackupOrder, path};
 use crate::cli::Failure;
 use crate::operator::{Detail, Page, Prefix, Revoked, Saved, key_text};
-use crate::wire::Stage;
+use crate::wire::{BackedUp, Stage};
 
 /// How long the server may take for anything but a backup.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
@@ -74,7 +75,11 @@ impl Client {
     }
 
     /// See [`Operator::backup`](crate::operator::Operator::backup).
-    pub(crate) async fn backup(&self, to: &Path, mut progress: impl FnMut(Stage)) -> Result<u64, Failure> {
+    pub(crate) async fn backup(
+        &self,
+        to: &Path,
+        mut progress: impl FnMut(Stage),
+    ) -> Result<BackedUp, Failure> {
         let order = serde_json::to_vec(&BackupOrder { to: to.to_owned() })
             .map_err(|error| Failure::new(format!("cannot name `{}`", to.display())).caused_by(error))?;
         let mut body = self.send(Method::POST, "/backup", order.into()).await?.into_body();
@@ -87,7 +92,9 @@ impl Client {
                 let line: Vec<u8> = read.drain(..=end).collect();
                 match decode(&line)? {
                     BackupLine::Progress { done, of } => progress(Stage { done, of }),
-                    BackupLine::Complete { sessions } => return Ok(sessions),
+                    BackupLine::Complete { sessions, data_sessions } => {
+                        return Ok(BackedUp { sessions, data_sessions });
+                    }
                     BackupLine::Failed(failure) => return Err(failure),
                 }
             }
@@ -95,11 +102,16 @@ impl Client {
         Err(lost().hint("what is in the folder of the backup is not complete"))
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    /// What is about data sessions.
+    pub(crate) fn data(&self) -> DataClient<'_> {
+        DataClient(self)
+    }
+
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    async fn post<T: DeserializeOwned>(&self, path: &str, body: Bytes) -> Result<T, Failure> {
+    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: Bytes) -> Result<T, Failure> {
         self.ask(Method::POST, path, body).await
     }
 

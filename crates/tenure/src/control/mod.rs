@@ -6,9 +6,10 @@
 //! it serves all the same.
 //!
 //! Read in this order: `server` (the socket), `routes` (what can be asked), `lines` (answers that take a while),
-//! `client` (who asks).
+//! `client` (who asks), `data` (both ends of what is about data sessions).
 
 mod client;
+mod data;
 mod lines;
 mod routes;
 mod server;
@@ -43,8 +44,12 @@ struct BackupOrder {
 enum BackupLine {
     /// So many bytes of so many.
     Progress { done: u64, of: u64 },
-    /// It is complete, with so many sessions.
-    Complete { sessions: u64 },
+    /// It is complete, with so many of each.
+    Complete {
+        sessions: u64,
+        #[serde(default)]
+        data_sessions: u64,
+    },
     /// It failed.
     Failed(Failure),
 }

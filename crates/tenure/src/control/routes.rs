@@ -14,18 +14,18 @@ use serde::Serialize;
 use tenure_session::runtime::Existing;
 
 use super::lines::Lines;
-use super::{BASE, BackupLine, BackupOrder};
+use super::{BASE, BackupLine, BackupOrder, data};
 use crate::cli::Failure;
 use crate::operator::{MAX_LINE_BYTES, Operator, Prefix, Saved, parse_key};
-use crate::wire::Stage;
+use crate::wire::{BackedUp, Stage};
 
 /// How long a request's body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(60);
 
 /// Rows of a page that does not say how many it wants.
-const ROWS: usize = 100;
+pub(super) const ROWS: usize = 100;
 
-type Answer = Response<Either<Full<Bytes>, Lines>>;
+pub(super) type Answer = Response<Either<Full<Bytes>, Lines>>;
 
 /// Answers one request.
 pub(super) async fn answer(operator: Operator, request: Request<Incoming>) -> Result<Answer, Infallible> {
@@ -66,6 +66,9 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Answer,
             let order = serde_json::from_slice(&read_body(body).await?);
             Ok(backup(operator, order.map_err(|error| bad("a backup").caused_by(error))?))
         }
+        (method, ["data", path @ ..]) => {
+            data::route(operator.data(), method, path, &query, read_body(body)).await
+        }
         (_, ["sessions", ..] | ["backup"]) => Ok(refused(StatusCode::METHOD_NOT_ALLOWED)),
         _ => Ok(unknown()),
     }
@@ -79,9 +82,9 @@ fn backup(operator: Operator, order: BackupOrder) -> Answer {
             told.offer(&BackupLine::Progress { done: stage.done, of: stage.of });
         };
         let line = match operator.backup(&order.to, progress).await {
-            Ok(sessions) => {
-                tracing::info!(to = %order.to.display(), sessions, "backed up");
-                BackupLine::Complete { sessions }
+            Ok(BackedUp { sessions, data_sessions }) => {
+                tracing::info!(to = %order.to.display(), sessions, data_sessions, "backed up");
+                BackupLine::Complete { sessions, data_sessions }
             }
             Err(failure) => BackupLine::Failed(failure),
         };
@@ -90,7 +93,7 @@ fn backup(operator: Operator, order: BackupOrder) -> Answer {
     Response::new(Either::Right(lines))
 }
 
-fn read_key(text: &str) -> Result<tenure_session::SessionKey, Failure> {
+pub(super) fn read_key(text: &str) -> Result<tenure_session::SessionKey, Failure> {
     parse_key(text).ok_or_else(|| bad("a key"))
 }
 
@@ -107,18 +110,18 @@ async fn read_body(body: Incoming) -> Result<Bytes, Failure> {
     }
 }
 
-fn bad(what: &str) -> Failure {
+pub(super) fn bad(what: &str) -> Failure {
     Failure::new(format!("the server expected {what} and got something else"))
 }
 
-fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     let body = serde_json::to_vec(value).expect("an answer has a JSON form");
     let mut response = Response::new(Either::Left(Full::new(body.into())));
     *response.status_mut() = status;
     response
 }
 
-fn refused(status: StatusCode) -> Answer {
+pub(super) fn refused(status: StatusCode) -> Answer {
     json(status, &Failure::new("the server does not know this request"))
 }
 
@@ -127,10 +130,10 @@ fn unknown() -> Answer {
 }
 
 /// The part of a URL after the question mark. All values are digits or words, so none is escaped.
-struct Query<'a>(&'a str);
+pub(super) struct Query<'a>(&'a str);
 
 impl<'a> Query<'a> {
-    fn get(&self, name: &str) -> Option<&'a str> {
+    pub(super) fn get(&self, name: &str) -> Option<&'a str> {
         let mut pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
         pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
     }

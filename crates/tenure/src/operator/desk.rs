@@ -15,12 +15,13 @@ use tenure_session::runtime::{self, Existing, NotAdopted, SavedSession, Sessions
 use tenure_session::{Error, SessionKey};
 use tokio::sync::Semaphore;
 
+use super::data::DataDesk;
 use super::key::{Prefix, key_text};
 use super::look;
 use super::saved::Saved;
 use super::view::{Detail, Row};
 use crate::cli::Failure;
-use crate::wire::{self, Opened, Stage};
+use crate::wire::{self, BackedUp, Opened, Stage};
 
 /// Rows in one page, at most.
 const PAGE: usize = 500;
@@ -32,6 +33,7 @@ pub(crate) struct Operator {
     /// The sessions in memory, inside a server.
     sessions: Option<Sessions>,
     tombstone_ttl: Duration,
+    data: DataDesk,
     /// One import at a time: two of the same session would get in each other's way.
     importing: Arc<Semaphore>,
     /// One backup at a time, because each of them takes the disk for itself.
@@ -61,15 +63,20 @@ pub(crate) enum Revoked {
 
 impl Operator {
     /// For a store that no server has open.
-    pub(crate) fn offline(store: Opened, tombstone_ttl: Duration) -> Self {
+    pub(crate) fn offline(store: Opened, tombstone_ttl: Duration, data: DataDesk) -> Self {
         let one = || Arc::new(Semaphore::new(1));
-        Self { store, sessions: None, tombstone_ttl, importing: one(), backing_up: one() }
+        Self { store, sessions: None, tombstone_ttl, data, importing: one(), backing_up: one() }
     }
 
     /// For a running server.
-    pub(crate) fn online(store: Opened, sessions: Sessions) -> Self {
+    pub(crate) fn online(store: Opened, sessions: Sessions, data: DataDesk) -> Self {
         let ttl = sessions.limits().tombstone_ttl;
-        Self { sessions: Some(sessions), ..Self::offline(store, ttl) }
+        Self { sessions: Some(sessions), ..Self::offline(store, ttl, data) }
+    }
+
+    /// Everything about data sessions.
+    pub(crate) fn data(&self) -> &DataDesk {
+        &self.data
     }
 
     /// Sessions in the order of their keys, after one of them.
@@ -171,7 +178,7 @@ impl Operator {
         &self,
         to: &Path,
         mut progress: impl FnMut(Stage) + Send + 'static,
-    ) -> Result<u64, Failure> {
+    ) -> Result<BackedUp, Failure> {
         let Ok(alone) = Arc::clone(&self.backing_up).try_acquire_owned() else {
             return Err(Failure::new("another backup is under way").hint("wait for it to end"));
         };

@@ -5,8 +5,10 @@
 //! in exported files. How they look on a terminal is the business of `cli`.
 //!
 //! Read in this order: `view` (what is shown), `look` (how it is found out), `signs` (what looks wrong),
-//! `saved` (sessions in a file), `key` (how people name a session), `desk` (all of it together).
+//! `saved` (sessions in a file), `key` (how people name a session), `desk` (all of it together), `data` (the same for
+//! data sessions).
 
+mod data;
 mod desk;
 mod key;
 mod look;
@@ -14,6 +16,10 @@ mod saved;
 mod signs;
 mod view;
 
+pub(crate) use data::{
+    Contents, DataDesk, DataDetail, DataName, DataPage, DataRow, DataState, Named, NewData, ResumedData,
+    Show, parse_secret,
+};
 pub(crate) use desk::{Operator, Page, Revoked, now};
 pub(crate) use key::{Prefix, key_text, parse_key};
 pub(crate) use saved::{MAX_LINE_BYTES, Saved};

@@ -26,6 +26,7 @@ async fn every_command_explains_itself() {
     expect_file!["snapshots/help_config.txt"].assert_eq(&told(&["config", "--help"]).await);
     expect_file!["snapshots/help_completions.txt"].assert_eq(&told(&["completions", "--help"]).await);
     expect_file!["snapshots/help_sessions.txt"].assert_eq(&told(&["sessions", "--help"]).await);
+    expect_file!["snapshots/help_sessions_data.txt"].assert_eq(&told(&["sessions", "data", "--help"]).await);
     expect_file!["snapshots/help_store.txt"].assert_eq(&told(&["store", "--help"]).await);
 }
 
@@ -33,13 +34,15 @@ async fn every_command_explains_itself() {
 async fn every_operator_command_explains_itself_with_examples() {
     for (group, commands) in [
         ("sessions", &["list", "show", "revoke", "export", "import"][..]),
+        ("sessions data", &["list", "show", "create", "resume", "select", "clear", "revoke"]),
         ("store", &["check", "backup", "copy", "new-key"]),
     ] {
         for command in commands {
-            let help = told(&[group, command, "--help"]).await;
+            let arguments: Vec<_> = group.split(' ').chain([*command, "--help"]).collect();
+            let help = told(&arguments).await;
             assert!(help.contains("\nExample"), "{group} {command}: {help}");
-            let file =
-                format!("{}/tests/it/cli/snapshots/help_{group}_{command}.txt", env!("CARGO_MANIFEST_DIR"));
+            let name = format!("help_{}_{command}.txt", group.replace(' ', "_"));
+            let file = format!("{}/tests/it/cli/snapshots/{name}", env!("CARGO_MANIFEST_DIR"));
             expect_file![file].assert_eq(&help);
         }
     }

@@ -1,6 +1,7 @@
 //! What operators type, on a running server and on a store that none has open.
 
 mod control;
+mod data;
 mod keeping;
 mod moving;
 mod names;

@@ -1,0 +1,141 @@
+//! `tenure sessions data create`: makes one, and prints its id.
+
+use std::io::Read;
+
+use clap::Args;
+
+use super::reach::resolve;
+use super::select;
+use crate::cli::reach::{Absent, StoreArgs};
+use crate::cli::{Failure, note, say};
+use crate::operator::{Named, NewData, key_text};
+
+#[derive(Args, Debug)]
+pub(in crate::cli) struct CreateArgs {
+    /// Only this principal can use it. A server that asks nobody who they are takes everybody for anonymous.
+    /// [default: anonymous]
+    #[arg(long, value_name = "NAME", conflicts_with = "copy_of")]
+    owner: Option<String>,
+    /// What sort it is, if not the one that the server's data sessions are.
+    #[arg(long, value_name = "KIND", conflicts_with = "copy_of")]
+    kind: Option<String>,
+    /// A name for people.
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    /// What it holds: JSON, `@FILE` for what is in a file, or `@-` for standard input. [default: what one begins
+    /// with that a client makes]
+    #[arg(long, value_name = "JSON", conflicts_with = "copy_of")]
+    data: Option<String>,
+    /// Another data session whose owner, kind and contents it has.
+    #[arg(long, value_name = "NAME")]
+    copy_of: Option<String>,
+    /// Print JSON: the id, the handle, and the rest of what `list` shows.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(super) async fn run(args: &CreateArgs) -> Result<(), Failure> {
+    // Before the store is opened, so that a slip of the pen touches nothing.
+    let data = args.data.as_deref().map(read).transpose()?;
+    let reach = args.store.reach(Absent::Refuse).await?;
+    let copy_of = match &args.copy_of {
+        Some(name) => Some(key_text(&resolve(&reach, name).await?)),
+        None => None,
+    };
+    let named = reach
+        .data_create(NewData {
+            owner: args.owner.clone().filter(|owner| owner != "anonymous"),
+            kind: args.kind.clone(),
+            label: args.label.clone(),
+            data,
+            copy_of,
+        })
+        .await?;
+    say(&if args.json { select::json(&named) } else { format!("{}\n", named.id) })?;
+    note(&told(&named));
+    Ok(())
+}
+
+/// What `--data` says, which has to be JSON.
+fn read(said: &str) -> Result<String, Failure> {
+    let text = match said.strip_prefix('@') {
+        None => said.to_owned(),
+        Some("-") => {
+            let mut text = String::new();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map_err(|error| Failure::new("cannot read standard input").caused_by(error))?;
+            text
+        }
+        Some(file) => std::fs::read_to_string(file)
+            .map_err(|error| Failure::new(format!("cannot read `{file}`")).caused_by(error))?,
+    };
+    match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
+        Ok(_) => Ok(text.trim().to_owned()),
+        Err(error) => Err(Failure::new("what `--data` says is not JSON").caused_by(error).hint(
+            "quote it for the shell, as in `--data '{\"notes\":[]}'`, or put it into a file: `--data @FILE`",
+        )),
+    }
+}
+
+/// What is said beside the id.
+fn told(named: &Named) -> String {
+    let row = &named.row;
+    let kind = row.kind.as_deref().unwrap_or_default();
+    let secret = match &row.owner {
+        None => {
+            "its id is a secret: whoever has it can use the data session; it is not shown again".to_owned()
+        }
+        Some(owner) => {
+            format!("its id is a secret of `{owner}`, who alone can use it; `select` shows it again")
+        }
+    };
+    let mut text = format!("made {}, a {kind}; {secret}", row.name);
+    if !named.kinds.is_empty() {
+        let known = named.kinds.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(", ");
+        text.push_str(&format!("\nwarning: no tool of the server works on a `{kind}`, only on {known}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use serde_json::{Value, json};
+
+    fn said(changes: &Value) -> String {
+        let mut named = json!({
+            "key": "0".repeat(32), "name": "d-00000000", "state": "active", "kind": "workspace",
+            "id": "sess-0", "handle": "workspace_0", "argument": "workspace_id",
+        });
+        named.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        told(&serde_json::from_value(named).unwrap())
+    }
+
+    #[test]
+    fn the_id_is_called_a_secret_and_an_odd_kind_is_warned_of() {
+        expect!["made d-00000000, a workspace; its id is a secret: whoever has it can use the data session; it is not shown again"]
+            .assert_eq(&said(&json!({})));
+        expect!["made d-00000000, a workspace; its id is a secret of `ann`, who alone can use it; `select` shows it again"]
+            .assert_eq(&said(&json!({ "owner": "ann" })));
+        expect![[r"
+            made d-00000000, a basket; its id is a secret: whoever has it can use the data session; it is not shown again
+            warning: no tool of the server works on a `basket`, only on `workspace`, `list`"]]
+        .assert_eq(&said(&json!({ "kind": "basket", "kinds": ["workspace", "list"] })));
+    }
+
+    #[test]
+    fn data_has_to_be_json() {
+        assert_eq!(read(" {\"a\": 1.50}\n").unwrap(), "{\"a\": 1.50}");
+        expect![[r#"
+            error: what `--data` says is not JSON
+              caused by: key must be a string at line 1 column 2
+
+            hint: quote it for the shell, as in `--data '{"notes":[]}'`, or put it into a file: `--data @FILE`
+        "#]]
+        .assert_eq(&read("{notes:[]}").unwrap_err().to_string());
+    }
+}
