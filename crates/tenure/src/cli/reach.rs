@@ -65,7 +65,9 @@ impl StoreArgs {
         match wire::open(&config.store, config.store_key_file.as_ref()).await? {
             Access::Open(store) => {
                 let (ttl, limits) = (config.limits.tombstone_ttl, config.data.limits.clone());
-                let data = DataDesk::offline(Arc::clone(&store.store), limits, wire::demo().kinds);
+                // As far as the configuration says what will be served: only the demo's tools work on kinds.
+                let kinds = if config.child.command.is_empty() { wire::demo().kinds } else { Vec::new() };
+                let data = DataDesk::offline(Arc::clone(&store.store), limits, kinds);
                 Ok(Reach::Here(Operator::offline(store, ttl, data)))
             }
             // A server that has just started has its socket a moment later than its store.
