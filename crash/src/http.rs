@@ -46,6 +46,8 @@ impl Http {
     /// The way to the server at an address. Connections are not shared between requests, so that a
     /// kill breaks exactly what was under way, and nothing is repeated behind the checker's back.
     pub(crate) fn new(server: SocketAddr) -> Result<Http> {
+        // Built together with the server, reqwest can speak TLS, and wants to know whose cryptography to use.
+        drop(rustls::crypto::ring::default_provider().install_default());
         let client = reqwest::Client::builder()
             .pool_max_idle_per_host(0)
             .connect_timeout(CONNECT_TIMEOUT)

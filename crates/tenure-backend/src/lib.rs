@@ -1,8 +1,10 @@
 //! The MCP servers behind us.
 //!
 //! [`native`] serves handlers written against our own port: they see raw JSON and cost next to nothing.
-//! [`rmcp`] serves any rmcp `ServerHandler`, one per session. [`child`] serves programs that speak over stdio.
+//! [`rmcp`] serves any rmcp `ServerHandler`, one per session. [`child`] serves programs that speak over stdio, [`remote`] servers elsewhere.
 
 pub mod child;
+mod handshake;
 pub mod native;
+pub mod remote;
 pub mod rmcp;

@@ -242,6 +242,26 @@ impl RpcError {
         Error::new(reason, message).to_rpc()
     }
 
+    /// A server behind that is gone did not take a request, so that it can be given to another.
+    pub fn refused(message: &'static str) -> Self {
+        Error::new(Reason::BackendUnavailable, message).with("refused", true).to_rpc()
+    }
+
+    /// Whether the request was not taken.
+    pub(crate) fn is_refused(&self) -> bool {
+        #[derive(Deserialize, Default)]
+        struct Carried {
+            #[serde(default)]
+            data: Data,
+        }
+        #[derive(Deserialize, Default)]
+        struct Data {
+            #[serde(default)]
+            refused: bool,
+        }
+        self.0.read::<Carried>().is_ok_and(|carried| carried.data.refused)
+    }
+
     /// An error object somebody else wrote; it passes through as it is.
     pub fn from_raw(raw: RawJson) -> Self {
         Self(raw)

@@ -32,12 +32,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a server with the demo behind it.
+    /// Starts a server with what the configuration names behind it; the demo, if it names nothing.
     ///
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
-        Self::serve(config, wire::demo()).await
+        Self::serve(config, wire::served(config)?).await
     }
 
     /// Starts a server with this backend behind it.
@@ -122,12 +122,12 @@ pub struct StdioNode {
 }
 
 impl StdioNode {
-    /// Gets ready to serve the demo.
+    /// Gets ready to serve what the configuration names; the demo, if it names nothing.
     ///
     /// # Errors
     /// When the store cannot be opened.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
-        Self::serve(config, wire::demo()).await
+        Self::serve(config, wire::served(config)?).await
     }
 
     /// Gets ready to serve this backend.

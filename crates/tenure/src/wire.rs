@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, Warden};
+use tenure_backend::remote::{self, RemoteBackend};
 use tenure_session::Limits;
 use tenure_session::data::{DataLayer, KindOfState, Required};
 use tenure_session::port::backend::Backend;
@@ -27,7 +29,7 @@ use tenure_transport::stdio::Stdio;
 use tenure_transport::tls;
 
 use crate::cli::Failure;
-use crate::config::{Config, Durability, Offer};
+use crate::config::{Child, Config, Durability, Offer, Upstream};
 
 /// What is served: a server, and what its data sessions hold.
 pub(crate) struct Served {
@@ -35,9 +37,85 @@ pub(crate) struct Served {
     pub(crate) kinds: Vec<KindOfState>,
 }
 
-/// The server behind a gateway that was given none: the demo.
+/// The demo server.
 pub(crate) fn demo() -> Served {
     Served { backend: Arc::new(crate::demo::backend()), kinds: vec![crate::demo::workspace()] }
+}
+
+/// What the configuration says is served. Without anything, the demo.
+pub(crate) fn served(config: &Config) -> Result<Served, Failure> {
+    if let Some(url) = &config.upstream.url {
+        return upstream(url, &config.upstream);
+    }
+    if config.child.command.is_empty() {
+        return Ok(demo());
+    }
+    let command = child_command(&config.child)?;
+    // Should this process be killed, its children must not be left behind; nothing in it can see to that.
+    let warden = std::env::current_exe().and_then(|program| Warden::start(&program, &["warden"]));
+    let warden = warden.map_err(|error| {
+        Failure::new("cannot start the process that ends children should this one be killed").caused_by(error)
+    })?;
+    let backend = Arc::new(ChildBackend::new(command, Some(Arc::new(warden))));
+    Ok(Served { backend, kinds: Vec::new() })
+}
+
+fn upstream(url: &str, config: &Upstream) -> Result<Served, Failure> {
+    let mut headers = Vec::new();
+    for header in &config.headers {
+        let (name, value) = header.split_once(':').unwrap_or((header, ""));
+        let bad = |what: &str| {
+            Failure::new(format!("the header `{}` of `upstream.headers` {what}", name.trim()))
+                .hint("write `Name: value`, `Name: env:VARIABLE` or `Name: file:PATH`")
+        };
+        let value = match value.trim().split_once(':') {
+            Some(("env", variable)) => std::env::var(variable)
+                .map_err(|_| bad(&format!("needs the variable `{variable}`, which is not set")))?,
+            Some(("file", path)) => std::fs::read_to_string(path)
+                .map_err(|error| bad(&format!("needs the file `{path}`")).caused_by(error))?,
+            _ => value.to_owned(),
+        };
+        headers.push((name.trim().to_owned(), value.trim().to_owned()));
+    }
+    let upstream = remote::Upstream {
+        headers,
+        connect_timeout: config.connect_timeout,
+        max_message_bytes: config.max_message_bytes,
+        ..remote::Upstream::new(url)
+    };
+    let backend = RemoteBackend::new(&upstream).map_err(|error| {
+        Failure::new(format!("cannot use the upstream: {error}"))
+            .hint("name an endpoint such as https://mcp.example.com/mcp")
+    })?;
+    Ok(Served { backend: Arc::new(backend), kinds: Vec::new() })
+}
+
+fn child_command(child: &Child) -> Result<ChildCommand, Failure> {
+    let [program, arguments @ ..] = &child.command[..] else {
+        return Err(Failure::new("there is no command to run"));
+    };
+    let environment = child.env.iter().map(|pair| match pair.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err(Failure::new(format!("`child.env` has `{pair}`, which sets nothing"))
+            .hint("write each as `NAME=VALUE`")),
+    });
+    Ok(ChildCommand {
+        environment: environment.collect::<Result<_, _>>()?,
+        folder: child.folder.clone(),
+        limits: ChildLimits {
+            warm: child.warm,
+            max_line_bytes: child.max_line_bytes,
+            grace: child.grace,
+            max_memory: child.max_memory.map(|bytes| bytes as u64),
+            max_files: child.max_files.map(|files| files as u64),
+        },
+        ..ChildCommand::new(program, arguments)
+    })
+}
+
+/// What the process does that ends our children should we be killed.
+pub(crate) fn watch_over_children() {
+    tenure_backend::child::watch(std::io::stdin().lock());
 }
 
 /// Where the store is, with the user's own folder in place of none.

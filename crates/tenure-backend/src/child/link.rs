@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use serde::Deserialize;
 use tenure_session::message::{self, Message};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
-use tenure_session::{Method, Notification, RawJson, Reason, RequestId, RpcError};
+use tenure_session::{Method, Notification, Reason, RequestId, RpcError};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
@@ -19,6 +18,7 @@ use super::lines::{Line, Lines};
 use super::pool::Pool;
 use super::process::{Handle, Process};
 use super::traffic::{Traffic, gone, line};
+use crate::handshake::params_for;
 
 /// Lines to a child that may wait.
 const OUT: usize = 64;
@@ -85,17 +85,7 @@ struct ChildLink {
 
 impl ChildLink {
     async fn shake_hands(&self, open: &Open) -> Reply {
-        #[derive(Deserialize)]
-        struct Asked {
-            #[serde(rename = "protocolVersion")]
-            version: String,
-        }
-        // The session's revision is settled; a version that we do not know must not reach the server.
-        let asked = open.params.read::<Asked>().is_ok_and(|asked| asked.version == open.revision.as_str());
-        let params = match asked {
-            true => open.params.clone(),
-            false => with_version(&open.params, open.revision.as_str()),
-        };
+        let params = params_for(open);
         let request = message::write_request(&RequestId::from_number(0), &Method::Initialize, Some(&params));
         let answer = self.traffic.await_handshake();
         self.traffic.send(line(&request)).await?;
@@ -108,14 +98,6 @@ impl ChildLink {
         self.writer.abort();
         Box::pin(self.handle.end())
     }
-}
-
-fn with_version(params: &RawJson, version: &str) -> RawJson {
-    let Ok(mut params) = params.read::<serde_json::Map<String, serde_json::Value>>() else {
-        return params.clone();
-    };
-    params.insert("protocolVersion".to_owned(), version.into());
-    RawJson::of(&params)
 }
 
 impl Link for ChildLink {

@@ -59,8 +59,8 @@ impl Traffic {
         let (answer, answered) = oneshot::channel();
         let token = context.progress_token();
         let mut state = self.state.lock();
-        if let Some(over) = &state.over {
-            return Err(over.clone());
+        if state.over.is_some() {
+            return Err(RpcError::refused("The server has ended"));
         }
         state.next += 1;
         let number = state.next;

@@ -379,7 +379,8 @@ impl Run {
         match std::panic::catch_unwind(AssertUnwindSafe(|| reply.as_mut().poll(cx))) {
             Ok(Poll::Ready(reply)) if self.lost_link(&reply) => {
                 self.is_again = true;
-                self.reply = Some(self.session.repeat(&self.id, self.number));
+                let refused = reply.as_ref().is_err_and(RpcError::is_refused);
+                self.reply = Some(self.session.repeat(&self.id, self.number, refused));
                 self.poll_reply(cx)
             }
             Ok(Poll::Ready(reply)) => Poll::Ready(reply),

@@ -84,8 +84,8 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a request once more whose link was lost, if that is safe.
-    pub(super) fn repeat(self: &Arc<Self>, id: &RequestId, number: u64) -> BoxFuture<Reply> {
+    /// Runs a request once more whose link was lost, if that is safe. What the server did not take always is.
+    pub(super) fn repeat(self: &Arc<Self>, id: &RequestId, number: u64, refused: bool) -> BoxFuture<Reply> {
         let (session, id) = (Arc::clone(self), id.clone());
         Box::pin(async move {
             let request = {
@@ -94,17 +94,17 @@ impl Session {
                 call.map(|call| Request { id, method: call.method.clone(), params: call.params.clone() })
             };
             let Some(request) = request else { return Err(interrupted()) };
-            if rules::repeat(&request.method) == Repeat::Never {
+            if !refused && rules::repeat(&request.method) == Repeat::Never {
                 return Err(interrupted());
             }
             if let Err(error) = session.relink().await {
                 // Whether a tool may be called twice only the server could have said.
-                let sure = rules::repeat(&request.method) == Repeat::Safe;
+                let sure = refused || rules::repeat(&request.method) == Repeat::Safe;
                 return Err(if sure { error.to_rpc() } else { interrupted() });
             }
             let link = session.state.lock().link.clone();
             let Some(link) = link else { return Err(interrupted()) };
-            if !session.may_repeat(&link, &request).await {
+            if !refused && !session.may_repeat(&link, &request).await {
                 return Err(interrupted());
             }
             tracing::info!(session = %session.label, request = ?request.id, method = %request.method, "run again on another server");

@@ -24,6 +24,13 @@ pub(super) fn problems(layered: &Layered) -> Vec<Problem> {
             hint: Some(format!("TLS needs both: set `{missing}` too, or remove `{set}`")),
         });
     }
+    let config = &layered.draft.config;
+    if config.upstream.url.is_some() && !config.child.command.is_empty() {
+        problems.push(Problem {
+            what: "`upstream.url` and `child.command` are both set".to_owned(),
+            hint: Some("there can be one server behind: remove one of them".to_owned()),
+        });
+    }
     if limits.request_timeout > limits.max_request_time {
         let (request, most) = (limits.request_timeout, limits.max_request_time);
         problems.push(Problem {

@@ -42,6 +42,8 @@ pub struct Config {
     pub limits: Limits,
     /// The server behind, if it is a program of its own.
     pub child: Child,
+    /// The server behind, if it is elsewhere.
+    pub upstream: Upstream,
     /// How data sessions are offered and bounded.
     pub data: DataSessions,
     /// How long requests in flight may take to finish once the process was told to stop.
@@ -82,6 +84,30 @@ impl Default for Child {
             max_line_bytes: 16 << 20,
             max_memory: None,
             max_files: None,
+        }
+    }
+}
+
+/// A server elsewhere that speaks MCP over HTTP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Upstream {
+    /// Its endpoint; nothing if there is none.
+    pub url: Option<String>,
+    /// Headers that go with every request, as `Name: value`, `Name: env:VARIABLE` or `Name: file:PATH`.
+    pub headers: Vec<String>,
+    /// How long a connection may take.
+    pub connect_timeout: Duration,
+    /// The largest message from it.
+    pub max_message_bytes: usize,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self {
+            url: None,
+            headers: Vec::new(),
+            connect_timeout: Duration::from_secs(5),
+            max_message_bytes: 16 << 20,
         }
     }
 }
@@ -165,6 +191,7 @@ impl Default for Config {
             bounds: Bounds::default(),
             limits: Limits::default(),
             child: Child::default(),
+            upstream: Upstream::default(),
             data: DataSessions::default(),
             shutdown_grace: Duration::from_secs(10),
             max_total_event_bytes: 1 << 30,

@@ -11,7 +11,7 @@ use super::choices::{LogFilter, OneOf, Strict, Tools, YesNo};
 use super::effective::{Config, Durability, LogFormat, Offer};
 use super::forms::{Form, Optional, Raw, Refusal};
 use super::measures::{Count, Size, Span, SpanOrInfinity, SpanOrZero};
-use super::places::{Address, File, Hosts, Origins, StoreUrl, Words};
+use super::places::{Address, Endpoint, File, Headers, Hosts, Origins, StoreUrl, Words};
 use super::profile::Profile;
 
 /// Something that can be configured.
@@ -72,6 +72,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("tls.key", "--tls-key"),
     ("http.allowed_hosts", "--allow-host"),
     ("http.allowed_origins", "--allow-origin"),
+    ("upstream.url", "--upstream"),
 ];
 
 /// The sections in the order they are shown, with what each is about.
@@ -81,6 +82,10 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("tls", "HTTPS. Without these files the server speaks plain HTTP."),
     ("http", "Who may connect, and how much a connection may cost."),
     ("child", "The server behind, if it is a program of its own. Each session has one of its own."),
+    (
+        "upstream",
+        "The server behind, if it is elsewhere. Clients' own credentials are never passed on to it.",
+    ),
     ("session", "How long sessions live and how many there may be."),
     (
         "data_sessions",
@@ -175,6 +180,16 @@ keys! {
     "child.max_memory": Optional<Size<1>> => config.child.max_memory;
     /// The most files that it may have open, and each process that it starts.
     "child.max_files": Optional<Count<16>> => config.child.max_files;
+
+    /// The endpoint of a server that speaks MCP over Streamable HTTP.
+    "upstream.url": Optional<Endpoint> => config.upstream.url;
+    /// Headers that go with every request to it, each as `Name: value`. A value may be `env:VARIABLE` or `file:PATH`,
+    /// so that a secret need not stand here.
+    "upstream.headers": Headers => config.upstream.headers;
+    /// How long a connection to it may take.
+    "upstream.connect_timeout": Span => config.upstream.connect_timeout;
+    /// The largest message from it.
+    "upstream.max_message": Size<1024> => config.upstream.max_message_bytes;
 
     /// A session that nobody uses for this long expires. May be `infinity`.
     "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;

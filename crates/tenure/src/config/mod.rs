@@ -29,7 +29,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use effective::{Child, Config, DataSessions, Durability, Log, LogFormat, Offer, Tls};
+pub use effective::{Child, Config, DataSessions, Durability, Log, LogFormat, Offer, Tls, Upstream};
 pub use error::{ConfigError, Warning};
 pub use profile::Profile;
 pub use sources::Sources;

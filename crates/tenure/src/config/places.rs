@@ -67,6 +67,62 @@ impl Form for StoreUrl {
     }
 }
 
+/// The endpoint of a server.
+pub(super) struct Endpoint;
+
+impl Form for Endpoint {
+    type Of = String;
+    fn expected() -> String {
+        "the URL of an MCP endpoint such as \"https://mcp.example.com/mcp\"".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<String, Refusal> {
+        match raw.text() {
+            Some(text) if text.starts_with("http://") || text.starts_with("https://") => Ok(text.to_owned()),
+            Some(_) => Err(Refusal::hint("it begins with http:// or https://")),
+            None => Err(Refusal::default()),
+        }
+    }
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}
+
+/// Headers, each with its value or where that comes from.
+pub(super) struct Headers;
+
+impl Form for Headers {
+    type Of = Vec<String>;
+    fn expected() -> String {
+        "a list of headers such as [\"Authorization: env:UPSTREAM_TOKEN\"]".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<Vec<String>, Refusal> {
+        let headers = match raw {
+            Raw::List(headers) => headers.clone(),
+            Raw::Untyped(text) => vec![text.clone()],
+            Raw::Text(text) => {
+                return Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text))));
+            }
+            Raw::Number(_) | Raw::Flag(_) | Raw::Table | Raw::Other => return Err(Refusal::default()),
+        };
+        match headers.iter().find(|header| !header.contains(':')) {
+            Some(_) => Err(Refusal::hint("each is a name, a colon and a value")),
+            None => Ok(headers),
+        }
+    }
+    fn show(value: &Vec<String>) -> Option<String> {
+        // A value may be a secret; where it comes from is not.
+        let shown = value.iter().map(|header| match header.split_once(':') {
+            Some((name, value))
+                if !value.trim().starts_with("env:") && !value.trim().starts_with("file:") =>
+            {
+                format!("{name}: (hidden)")
+            }
+            _ => header.clone(),
+        });
+        Some(list(&shown.collect::<Vec<_>>()))
+    }
+}
+
 /// Words, such as a program and its arguments.
 pub(super) struct Words;
 

@@ -142,6 +142,7 @@ fn example_of(key: &Key) -> &'static str {
         "store_key_file" => "\"/etc/tenure/store.key\"",
         "tls.cert" => "\"/etc/tenure/cert.pem\"",
         "tls.key" => "\"/etc/tenure/key.pem\"",
+        "upstream.url" => "\"https://mcp.example.com/mcp\"",
         "child.folder" => "\"/var/lib/some-server\"",
         "child.max_memory" => "\"2GiB\"",
         "child.max_files" => "1024",

@@ -86,6 +86,12 @@ fn no_sources_show_the_defaults() {
         # max_memory is not set
         # max_files is not set
 
+        [upstream]
+        # url is not set
+        headers = []                             # default
+        connect_timeout = "5s"                   # default
+        max_message = "16MiB"                    # default
+
         [session]
         idle_ttl = "30m"                         # default
         max_lifetime = "1d"                      # default
@@ -181,6 +187,9 @@ fn the_later_layer_wins_and_show_says_which() {
         # folder is not set
         # max_memory is not set
         # max_files is not set
+
+        [upstream]
+        # url is not set
 
         [session]
         idle_ttl = "10m"                         # file /etc/tenure.toml:3
@@ -331,8 +340,17 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
     let shown = Config::show(&file(&set)).unwrap();
     assert!(!shown.contains("# default") && !shown.contains("is not set"), "{shown}");
     let mut without_examples = values(&shown);
-    let examples =
-        ["profile", "cert", "key", "store_key_file", "folder", "max_memory", "max_files", "carry_key_file"];
+    let examples = [
+        "profile",
+        "cert",
+        "key",
+        "store_key_file",
+        "folder",
+        "max_memory",
+        "max_files",
+        "carry_key_file",
+        "url",
+    ];
     without_examples.retain(|line| !examples.iter().any(|key| line.starts_with(&format!("{key} = "))));
     assert_eq!(without_examples, values(&defaults));
 }

@@ -1,0 +1,167 @@
+//! Requests to the server, and what comes back in general.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use reqwest::{Client, RequestBuilder, Response, Url};
+use tenure_session::{Reason, RpcError};
+
+use super::Upstream;
+use super::events::Events;
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+
+/// How much of a refusal is read.
+const MAX_REFUSAL: usize = 64 << 10;
+
+pub(super) struct Door {
+    client: Client,
+    url: Url,
+    headers: HeaderMap,
+    max: usize,
+}
+
+/// What the server knows a session by.
+#[derive(Clone, Default)]
+pub(super) struct Visit {
+    pub(super) session: Option<HeaderValue>,
+    pub(super) version: Option<HeaderValue>,
+}
+
+/// What came back.
+pub(super) enum Answer {
+    /// Taken, and nothing to say.
+    Accepted,
+    Json(Bytes),
+    Stream(Events),
+    /// The session is not there.
+    Unknown,
+    Refused(StatusCode, Bytes),
+}
+
+impl Door {
+    pub(super) fn new(upstream: &Upstream) -> Result<Self, String> {
+        let url: Url = upstream.url.parse().map_err(|error| format!("`{}`: {error}", upstream.url))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(format!("`{url}` is not an http or https URL"));
+        }
+        let mut headers = HeaderMap::new();
+        for (name, value) in &upstream.headers {
+            let bad = || format!("the header `{name}` cannot be sent");
+            let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
+            value.set_sensitive(true);
+            headers.append(HeaderName::try_from(name).map_err(|_| bad())?, value);
+        }
+        // Without one, a client that can speak TLS panics when it is made. Another may have been first.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let client = Client::builder()
+            .connect_timeout(upstream.connect_timeout)
+            // A request that is sent on elsewhere would take our credentials along.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self { client, url, headers, max: upstream.max_message_bytes })
+    }
+
+    pub(super) fn url(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// Posts a message. The answer to `initialize` may name a session.
+    pub(super) async fn post(
+        &self,
+        visit: &Visit,
+        body: Bytes,
+    ) -> Result<(Answer, Option<HeaderValue>), RpcError> {
+        let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, JSON).header(ACCEPT, BOTH);
+        let response =
+            self.with(visit, request).body(body).send().await.map_err(|error| self.unreachable(&error))?;
+        let session = response.headers().get(SESSION).cloned();
+        Ok((self.answer(response).await?, session))
+    }
+
+    /// Opens the stream of what belongs to no request, or resumes a stream.
+    pub(super) async fn get(&self, visit: &Visit, last_event: Option<&str>) -> Result<Answer, RpcError> {
+        let mut request = self.client.get(self.url.clone()).header(ACCEPT, EVENTS);
+        if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(id).ok()) {
+            request = request.header(LAST_EVENT, id);
+        }
+        let response = self.with(visit, request).send().await.map_err(|error| self.unreachable(&error))?;
+        self.answer(response).await
+    }
+
+    /// Ends the session there.
+    pub(super) async fn delete(&self, visit: &Visit) {
+        let request = self.with(visit, self.client.delete(self.url.clone()));
+        if let Err(error) = request.send().await {
+            tracing::debug!(url = self.url(), error = %error.without_url(), "could not end a session upstream");
+        }
+    }
+
+    fn with(&self, visit: &Visit, request: RequestBuilder) -> RequestBuilder {
+        let mut headers = self.headers.clone();
+        if let Some(session) = &visit.session {
+            headers.insert(SESSION, session.clone());
+        }
+        if let Some(version) = &visit.version {
+            headers.insert(VERSION, version.clone());
+        }
+        request.headers(headers)
+    }
+
+    async fn answer(&self, response: Response) -> Result<Answer, RpcError> {
+        let status = response.status();
+        let kind =
+            response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match status {
+            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(Answer::Accepted),
+            StatusCode::NOT_FOUND => Ok(Answer::Unknown),
+            _ if status.is_success() && kind == "text/event-stream" => {
+                Ok(Answer::Stream(Events::new(response, self.max)))
+            }
+            _ if status.is_success() => Ok(Answer::Json(self.body(response, self.max).await?)),
+            _ => {
+                let body = self.body(response, MAX_REFUSAL).await.unwrap_or_default();
+                Ok(Answer::Refused(status, body))
+            }
+        }
+    }
+
+    async fn body(&self, response: Response, max: usize) -> Result<Bytes, RpcError> {
+        let mut body = BytesMut::new();
+        let mut chunks = response.bytes_stream();
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|error| self.unreachable(&error))?;
+            if body.len() + chunk.len() > max {
+                return Err(broken(&format!("The server's answer is longer than {max} bytes")));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body.freeze())
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> RpcError {
+        // The whole chain goes to the log; it names hosts, which are not the client's business.
+        let mut causes = Vec::new();
+        let mut cause: Option<&dyn std::error::Error> = Some(error);
+        while let Some(error) = cause {
+            causes.push(error.to_string());
+            cause = error.source();
+        }
+        tracing::warn!(url = self.url(), error = causes.join(": "), "the server upstream cannot be reached");
+        broken("The server cannot be reached")
+    }
+}
+
+/// The server is not there, or does not make sense.
+pub(super) fn broken(what: &str) -> RpcError {
+    RpcError::of(Reason::BackendUnavailable, what.to_owned())
+}

@@ -1,0 +1,79 @@
+//! The answer to one request, wherever it comes: on the stream of its POST, or on those that resume it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_session::message::{self, Message};
+use tenure_session::port::backend::Reply;
+use tenure_session::runtime::CallContext;
+use tenure_session::{Method, RawJson, RequestId};
+
+use super::door::{Answer, broken};
+use super::events::Events;
+use super::link::Remote;
+
+/// How long to wait before coming back, unless the server says.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often a stream is resumed without anything new on it before it is given up.
+const MAX_TRIES: u32 = 10;
+
+impl Remote {
+    /// Reads a stream until the answer is there.
+    pub(super) async fn follow(
+        self: &Arc<Self>,
+        mut events: Events,
+        id: &RequestId,
+        context: &Arc<CallContext>,
+    ) -> Reply {
+        let (mut last, mut retry, mut tries) = (None, RETRY, 0);
+        loop {
+            while let Some(event) = events.next().await {
+                tries = 0;
+                last = event.id.or(last);
+                retry = event.retry.map_or(retry, |retry| Duration::from_millis(retry.min(60_000)));
+                let Some(data) = event.data else { continue };
+                match Message::parse(&data) {
+                    Ok(Message::Response(response)) if response.id == *id => return response.outcome,
+                    Ok(Message::Response(response)) => {
+                        tracing::debug!(id = ?response.id, "an answer to another request");
+                    }
+                    Ok(Message::Notification(told)) => {
+                        if let Err(error) = context.notify(&told.method, told.params.as_ref()).await {
+                            tracing::debug!(method = %told.method, %error, "could not pass a message on");
+                        }
+                    }
+                    Ok(Message::Request(asked)) => {
+                        let (remote, context) = (Arc::clone(self), Arc::clone(context));
+                        self.answering(asked.id.clone(), async move {
+                            let reply = match asked.method {
+                                Method::Ping => Ok(RawJson::EMPTY_OBJECT),
+                                method => context.ask(&method, asked.params.as_ref()).await,
+                            };
+                            remote.say(message::write_response(&asked.id, &reply)).await;
+                        });
+                    }
+                    Err(_) => {
+                        tracing::warn!(url = self.door.url(), "an event from upstream is not a message")
+                    }
+                }
+            }
+            let Some(after) = &last else { return Err(broken("The server broke off its answer")) };
+            events = loop {
+                tries += 1;
+                if tries > MAX_TRIES {
+                    return Err(broken("The server broke off its answer, and does not go on with it"));
+                }
+                tokio::time::sleep(retry).await;
+                match self.door.get(&self.visit, Some(after)).await {
+                    Ok(Answer::Stream(events)) => break events,
+                    // It does not know the session any more, or cannot resume.
+                    Ok(Answer::Unknown) => return Err(self.lost()),
+                    Ok(Answer::Accepted | Answer::Json(_) | Answer::Refused(..)) => {
+                        return Err(broken("The server broke off its answer"));
+                    }
+                    Err(_) => {}
+                }
+            };
+        }
+    }
+}

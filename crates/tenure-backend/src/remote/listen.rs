@@ -1,0 +1,68 @@
+//! What belongs to no request: a stream that stays open, and is opened again when it breaks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_session::message::{self, Message};
+use tenure_session::{Method, RawJson};
+
+use super::door::Answer;
+use super::link::Remote;
+
+const RETRY: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Listens until the link ends, or the server says that it has no such stream.
+pub(super) async fn listen(remote: Arc<Remote>) {
+    let (mut last, mut retry, mut pause) = (None, RETRY, RETRY);
+    loop {
+        match remote.door.get(&remote.visit, last.as_deref()).await {
+            Ok(Answer::Stream(mut events)) => {
+                while let Some(event) = events.next().await {
+                    pause = RETRY;
+                    last = event.id.or(last);
+                    retry = event.retry.map_or(retry, |retry| Duration::from_millis(retry.min(60_000)));
+                    if let Some(message) = event.data.and_then(|data| Message::parse(&data).ok()) {
+                        hear(&remote, message).await;
+                    }
+                }
+                tokio::time::sleep(retry).await;
+            }
+            Ok(Answer::Unknown) => {
+                // The next request gets another session; until then there is nothing to hear.
+                remote.forgotten();
+                return;
+            }
+            // No such stream here.
+            Ok(Answer::Refused(..) | Answer::Accepted | Answer::Json(_)) => return,
+            Err(_) => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST);
+            }
+        }
+    }
+}
+
+async fn hear(remote: &Arc<Remote>, message: Message) {
+    match message {
+        Message::Notification(told) if told.method == Method::Cancelled => {
+            remote.withdrawn(told.params.as_ref());
+        }
+        Message::Notification(told) => {
+            if let Err(error) = remote.outlet.notify(&told.method, told.params.as_ref()).await {
+                tracing::debug!(method = %told.method, %error, "could not pass a message on");
+            }
+        }
+        Message::Request(asked) => {
+            let speaker = Arc::clone(remote);
+            remote.answering(asked.id.clone(), async move {
+                let reply = match asked.method {
+                    Method::Ping => Ok(RawJson::EMPTY_OBJECT),
+                    method => speaker.outlet.ask(&method, asked.params.as_ref()).await,
+                };
+                speaker.say(message::write_response(&asked.id, &reply)).await;
+            });
+        }
+        Message::Response(_) => {}
+    }
+}

@@ -1,0 +1,80 @@
+//! MCP servers elsewhere, reached over Streamable HTTP.
+//!
+//! A session of ours has a session there. Requests are posted one by one; an answer is JSON or a stream of events,
+//! which is resumed if it breaks off (`follow`). What belongs to no request comes on a stream of its own
+//! (`listen`). A server that has forgotten the session says 404: the link is then lost, and the runtime opens
+//! another and repeats what was refused. Nothing of the client's own credentials is passed on.
+
+mod door;
+mod events;
+mod follow;
+mod link;
+mod listen;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_session::RpcError;
+use tenure_session::port::BoxFuture;
+use tenure_session::port::backend::{Backend, Open, Opened};
+
+use self::door::Door;
+
+/// Where the server is, and how it is talked to.
+#[derive(Clone)]
+pub struct Upstream {
+    /// Its endpoint.
+    pub url: String,
+    /// Headers that go with every request, such as its own credentials.
+    pub headers: Vec<(String, String)>,
+    /// How long a connection may take.
+    pub connect_timeout: Duration,
+    /// The largest message from it.
+    pub max_message_bytes: usize,
+}
+
+impl Upstream {
+    /// A server at this endpoint.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            headers: Vec::new(),
+            connect_timeout: Duration::from_secs(5),
+            max_message_bytes: 16 << 20,
+        }
+    }
+}
+
+impl std::fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Headers may be secrets.
+        f.debug_struct("Upstream").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+/// A backend that opens a session at a server elsewhere for every session of ours.
+pub struct RemoteBackend {
+    door: Arc<Door>,
+}
+
+impl RemoteBackend {
+    /// A backend in front of this server.
+    ///
+    /// # Errors
+    /// When the URL or a header makes no sense.
+    pub fn new(upstream: &Upstream) -> Result<Self, String> {
+        Ok(Self { door: Arc::new(Door::new(upstream)?) })
+    }
+}
+
+impl Backend for RemoteBackend {
+    fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
+        Box::pin(link::open(Arc::clone(&self.door), open))
+    }
+}
+
+impl std::fmt::Debug for RemoteBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("RemoteBackend").field(&self.door.url()).finish()
+    }
+}
