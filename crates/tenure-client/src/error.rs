@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use rmcp::service::ClientInitializeError;
+
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a caller can act on.
@@ -39,6 +41,17 @@ impl Error {
         self.kind
     }
 
+    /// The innermost cause, such as that nobody listens at an address; the error itself if it has none.
+    ///
+    /// `source()` does not lead there: some of rmcp's errors repeat their cause in their text instead.
+    pub fn root(&self) -> &(dyn std::error::Error + 'static) {
+        let mut cause: &(dyn std::error::Error + 'static) = self;
+        while let Some(inner) = hidden_cause(cause).or_else(|| cause.source()) {
+            cause = inner;
+        }
+        cause
+    }
+
     pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into(), source: None }
     }
@@ -69,6 +82,23 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
     }
+}
+
+/// The cause of an error that does not hand it out.
+fn hidden_cause<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a (dyn std::error::Error + 'static)> {
+    if let Some(ClientInitializeError::TransportError { error, .. }) = error.downcast_ref() {
+        return Some(&*error.error);
+    }
+    #[cfg(feature = "http")]
+    {
+        use rmcp::transport::streamable_http_client::StreamableHttpError;
+        if let Some(StreamableHttpError::<reqwest::Error>::Client(error)) = error.downcast_ref() {
+            return Some(error);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -194,6 +194,15 @@ async fn a_refused_handshake_is_told_in_rmcps_words() {
 }
 
 #[tokio::test]
+async fn an_address_where_nobody_listens_says_so() {
+    // Bound and let go of, so that nobody is there.
+    let url = Server::start().await.url.clone();
+    let error = connect_http(&url, Http::default(), Options::new(Jar::in_memory())).await.unwrap_err();
+    let root = error.root().downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    assert_eq!(root, Some(std::io::ErrorKind::ConnectionRefused), "{}", error.root());
+}
+
+#[tokio::test]
 async fn tokens_do_not_follow_a_redirect_to_another_server() {
     let elsewhere = Server::start().await;
     let server = Server::start().await;
