@@ -1,8 +1,12 @@
 //! The command line: what people type, and what they read when it goes wrong.
 
+mod call;
+mod connect;
 mod data;
 mod failure;
+mod jar;
 mod list;
+mod listener;
 mod moving;
 mod paint;
 mod progress;
@@ -15,6 +19,8 @@ mod signals;
 mod stdio;
 mod store;
 mod table;
+mod target;
+mod tools;
 mod words;
 
 use std::io::Write;
@@ -49,7 +55,9 @@ enum Command {
         tenure serve --listen 127.0.0.1:9000          on another port\n  \
         tenure serve --store disk:/var/lib/tenure     with its sessions in this folder\n  \
         tenure serve --config tenure.toml             with a configuration file\n  \
-        tenure serve --tls-cert c.pem --tls-key k.pem over HTTPS")]
+        tenure serve --tls-cert c.pem --tls-key k.pem over HTTPS\n  \
+        tenure serve -- npx -y some-mcp-server        in front of a server that speaks over stdio\n  \
+        tenure serve --upstream https://host/mcp      in front of a server elsewhere")]
     Serve(ServeArgs),
     /// Serve MCP to the one who started it, over standard input and output.
     #[command(
@@ -61,6 +69,32 @@ enum Command {
         tenure stdio <requests.jsonl                  with requests from a file, one a line"
     )]
     Stdio(StdioArgs),
+    /// Call a tool of a server, in the session that was used last.
+    #[command(
+        override_usage = "tenure call [OPTIONS] <URL> <TOOL> [ARGUMENTS]...\n       \
+        tenure call [OPTIONS] <TOOL> [ARGUMENTS]... -- <COMMAND>...",
+        after_help = "The session of each server is kept in the jar, and begun if there is none: see `tenure jar`. \
+        Prints the tool's text; if the tool fails, on standard error, and the exit status is 1.\n\n\
+        Examples:\n  \
+        tenure call http://127.0.0.1:8484/mcp notebook_append '{\"text\":\"remember this\"}'\n  \
+        tenure call http://127.0.0.1:8484/mcp notebook_append text='remember this'\n  \
+        tenure call http://127.0.0.1:8484/mcp long_task seconds:=3\n  \
+        tenure call http://127.0.0.1:8484/mcp notebook_read --json | jq -r '.notes[]'\n  \
+        tenure call notebook_read -- tenure stdio     with a server that is started for this call"
+    )]
+    Call(call::CallArgs),
+    /// List the tools of a server.
+    #[command(
+        override_usage = "tenure tools [OPTIONS] <URL>\n       tenure tools [OPTIONS] -- <COMMAND>...",
+        after_help = "Examples:\n  \
+        tenure tools http://127.0.0.1:8484/mcp\n  \
+        tenure tools http://127.0.0.1:8484/mcp --json | jq 'select(.name == \"notebook_append\").inputSchema'\n  \
+        tenure tools -- npx -y notes"
+    )]
+    Tools(tools::ToolsArgs),
+    /// Look at the sessions that calls use, choose one, begin one, let go of them.
+    #[command(subcommand)]
+    Jar(jar::Command),
     /// Look at sessions, end them, move them.
     #[command(subcommand)]
     Sessions(sessions::Command),
@@ -70,6 +104,9 @@ enum Command {
     /// Check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Ends the children of a process that was killed. Started by it, and by nobody else.
+    #[command(hide = true)]
+    Warden,
     /// Print shell completions.
     #[command(
         after_help = "Example:\n  tenure completions bash > ~/.local/share/bash-completion/completions/tenure"
@@ -109,6 +146,8 @@ struct ServeArgs {
     allow_origin: Vec<String>,
     #[command(flatten)]
     settings: SettingArgs,
+    #[command(flatten)]
+    behind: BehindArgs,
 }
 
 #[derive(Args, Debug)]
@@ -117,6 +156,28 @@ struct StdioArgs {
     store: StoreArgs,
     #[command(flatten)]
     settings: SettingArgs,
+    #[command(flatten)]
+    behind: BehindArgs,
+}
+
+/// The server behind.
+#[derive(Args, Debug)]
+struct BehindArgs {
+    /// A server elsewhere that speaks MCP over HTTP.
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
+    /// A server that speaks MCP over its standard input and output, and its arguments. [default: the demo server]
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl BehindArgs {
+    fn applied_to(&self, mut config: Config) -> Config {
+        if !self.command.is_empty() {
+            config.child.command.clone_from(&self.command);
+        }
+        config
+    }
 }
 
 /// Where sessions are kept, and where the rest is set.
@@ -162,18 +223,23 @@ impl ServeArgs {
             ("tls.key", self.tls_key.clone()),
             ("http.allowed_hosts", list(&self.allow_host)),
             ("http.allowed_origins", list(&self.allow_origin)),
+            ("upstream.url", self.behind.upstream.clone()),
         ];
         flagged(&self.store, &self.settings, own)
     }
 
     fn config(&self) -> Result<Config, Failure> {
-        load(&self.sources()?)
+        Ok(self.behind.applied_to(load(&self.sources()?)?))
     }
 }
 
 impl StdioArgs {
     fn config(&self) -> Result<Config, Failure> {
-        load(&flagged(&self.store, &self.settings, [])?)
+        Ok(self.behind.applied_to(load(&flagged(
+            &self.store,
+            &self.settings,
+            [("upstream.url", self.behind.upstream.clone())],
+        )?)?))
     }
 }
 
@@ -251,6 +317,9 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(&args.config()?)?,
         Command::Stdio(args) => stdio::run(&args.config()?)?,
+        Command::Call(args) => return call::run(&args),
+        Command::Tools(args) => tools::run(&args)?,
+        Command::Jar(command) => jar::run(command)?,
         Command::Sessions(command) => sessions::run(command)?,
         Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {
@@ -263,6 +332,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             let shown = Config::show(&args.sources()?)?;
             say(&shown)?;
         }
+        Command::Warden => crate::wire::watch_over_children(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tenure", &mut std::io::stdout());
         }
@@ -290,7 +360,14 @@ fn note(text: &str) {
 
 /// Runs a command that is over soon.
 fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    crate::logs::start(&Log { format: LogFormat::Pretty, level: "warn".to_owned() })?;
+    block_on_with_logs("warn", command)
+}
+
+fn block_on_with_logs<T>(
+    level: &str,
+    command: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    crate::logs::start(&Log { format: LogFormat::Pretty, level: level.to_owned() })?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

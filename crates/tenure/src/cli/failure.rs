@@ -34,6 +34,13 @@ impl Failure {
         self
     }
 
+    /// Adds a cause that is no error of ours.
+    #[must_use]
+    pub(crate) fn because(mut self, cause: impl Into<String>) -> Self {
+        self.causes.push(cause.into());
+        self
+    }
+
     /// Adds what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -43,7 +50,7 @@ impl Failure {
 }
 
 /// The operating system's messages start with a capital and end with a number.
-fn tidy(error: &dyn std::error::Error) -> String {
+pub(super) fn tidy(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();

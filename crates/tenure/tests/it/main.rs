@@ -10,6 +10,7 @@
 )]
 
 mod cli;
+mod client;
 mod delete;
 mod demo;
 mod flood;
@@ -26,4 +27,5 @@ mod statuses;
 mod stdio;
 mod streams;
 mod support;
+mod upstream;
 mod use_cases;

@@ -70,9 +70,15 @@ impl ClientHandler for Guest {
 
 type Client = RunningService<RoleClient, Guest>;
 
+fn over_http(url: impl Into<std::sync::Arc<str>>) -> impl rmcp::transport::Transport<RoleClient> + 'static {
+    // The command's own client turns TLS on in reqwest, which then wants to know whose cryptography to use.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    StreamableHttpClientTransport::from_uri(url)
+}
+
 async fn connect(server: SocketAddr) -> (Client, mpsc::Receiver<String>) {
     let (guest, hears) = Guest::new();
-    let transport = StreamableHttpClientTransport::from_uri(format!("http://{server}/mcp"));
+    let transport = over_http(format!("http://{server}/mcp"));
     (within("connect", guest.serve(transport)).await.expect("a session"), hears)
 }
 
@@ -143,7 +149,7 @@ async fn it_answers_an_elicitation() {
 async fn a_client_that_tries_the_modern_revision_first_falls_back() {
     let node = demo().await;
     let (guest, _hears) = Guest::new();
-    let transport = StreamableHttpClientTransport::from_uri(node.url());
+    let transport = over_http(node.url());
     let mode = ClientLifecycleMode::Auto {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         legacy_version: None,

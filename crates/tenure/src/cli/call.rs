@@ -1,0 +1,185 @@
+//! `tenure call`: calls one tool of a server, in the session that the jar keeps.
+
+mod answer;
+mod arguments;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use rmcp::model::{CallToolRequest, CallToolRequestParams, JsonObject};
+use rmcp::service::ServiceError;
+use serde_json::Value;
+use tenure_client::{CallOptions, Create, Jar, Options, SessionId};
+
+use self::answer::Form;
+use super::connect::{ConnectArgs, Connection, block_on, close, session_failure, unanswered};
+use super::jar::short_id;
+use super::signals::Signals;
+use super::target::{JarArgs, Target};
+use super::{Failure, note};
+
+/// How shells say that a program was interrupted.
+const INTERRUPTED: u8 = 130;
+
+#[derive(Args, Debug)]
+pub(super) struct CallArgs {
+    /// The server's URL (left out if a command follows `--`), the tool, and its arguments: one JSON object, `@FILE`,
+    /// `-` for standard input, or any number of `key=text` and `key:=json`.
+    #[arg(required = true, value_name = "WORD")]
+    words: Vec<String>,
+    /// The command that starts the server, with its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+    /// Print the structured content as JSON, or the list of contents if the tool gives none.
+    #[arg(long, conflicts_with = "raw")]
+    json: bool,
+    /// Print the whole result as JSON, but for the session's cookie.
+    #[arg(long)]
+    raw: bool,
+    /// Begin a new session, and use it from now on.
+    #[arg(long, conflicts_with_all = ["session", "no_session"])]
+    new: bool,
+    /// Go on with this session, and use it from now on: its id, or the beginning of one in the jar.
+    #[arg(long, value_name = "ID", conflicts_with = "no_session")]
+    session: Option<String>,
+    /// Use no session, and keep none.
+    #[arg(long)]
+    no_session: bool,
+    #[command(flatten)]
+    jar: JarArgs,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub(super) fn run(args: &CallArgs) -> Result<ExitCode, Failure> {
+    let (target, words) = Target::split(&args.words, &args.command)?;
+    let Some((tool, given)) = words.split_first() else {
+        let list = target.typed("tenure tools", "");
+        return Err(Failure::new("no tool to call").hint(format!("`{list}` lists the tools")));
+    };
+    let call = Call { args, target, tool, arguments: arguments::read(given)? };
+    block_on(call.run())
+}
+
+struct Call<'a> {
+    args: &'a CallArgs,
+    target: Target,
+    tool: &'a str,
+    arguments: JsonObject,
+}
+
+impl Call<'_> {
+    async fn run(self) -> Result<ExitCode, Failure> {
+        let args = self.args;
+        let mut signals = Signals::listen()?;
+        let listener = args.connect.listener();
+        let connecting =
+            args.connect.connect(&self.target, args.jar.principal(), listener.clone(), self.options()?);
+        let connection = tokio::select! {
+            connection = connecting => connection?,
+            _ = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
+        };
+        let done = tokio::select! {
+            answered = self.ask(&connection) => {
+                listener.finish();
+                // Before we say goodbye, which may take a server a while.
+                answered.and_then(|result| answer::print(&result, args.form()))
+            }
+            _ = signals.next() => {
+                listener.finish();
+                Ok(ExitCode::from(INTERRUPTED))
+            }
+        };
+        tokio::select! {
+            () = close(connection) => {}
+            _ = signals.next() => {}
+        }
+        done
+    }
+
+    fn options(&self) -> Result<Options, Failure> {
+        let args = self.args;
+        if args.no_session {
+            return Ok(Options { create: Create::Never, ..Options::new(Jar::in_memory()) });
+        }
+        let options = Options::new(args.jar.open()?);
+        // Whoever says which session it is wants no other to be made.
+        let create = if args.new || args.session.is_some() { Create::Never } else { options.create };
+        Ok(Options { create, ..options })
+    }
+
+    async fn ask(&self, connection: &Connection) -> Result<Value, Failure> {
+        self.choose_session(connection).await?;
+        let params = CallToolRequestParams::new(self.tool.to_owned()).with_arguments(self.arguments.clone());
+        let options = CallOptions::default().with_timeout(self.args.connect.timeout());
+        let answer = connection.caller().request(CallToolRequest::new(params), &options).await;
+        let result = answer.map_err(|error| self.explain(&error))?;
+        if self.args.connect.is_verbose()
+            && let Some(session) = connection.sessions().current()
+        {
+            note(&format!("session {}", short_id(session.id.reveal())));
+        }
+        Ok(serde_json::to_value(result).expect("a result has a JSON form"))
+    }
+
+    async fn choose_session(&self, connection: &Connection) -> Result<(), Failure> {
+        let sessions = connection.sessions();
+        if self.args.new {
+            let made = sessions.create(None, None).await;
+            made.map_err(|error| session_failure("cannot begin a new session", &error))?;
+        } else if let Some(named) = &self.args.session {
+            let id = self.known_id(named)?;
+            let found = sessions.resume(id).await;
+            found.map_err(|error| session_failure("cannot go on with that session", &error))?;
+        }
+        Ok(())
+    }
+
+    /// The id that begins like this in the jar; else it is a whole one that the jar has never seen.
+    fn known_id(&self, named: &str) -> Result<SessionId, Failure> {
+        let args = self.args;
+        let book =
+            args.jar.open()?.read().map_err(|error| Failure::new("cannot use the jar").caused_by(error))?;
+        let key = self.target.server(args.jar.principal()).key();
+        let found = super::jar::find(&book, key.as_deref(), named)?;
+        Ok(found.map_or_else(|| SessionId::new(named), |(_, kept)| kept.cookie.id().clone()))
+    }
+
+    fn explain(&self, error: &ServiceError) -> Failure {
+        let failure = unanswered(error, &format!("`{}`", self.tool), &self.target, &self.args.connect);
+        let ServiceError::McpError(error) = error else { return failure };
+        let reason = error.data.as_ref().and_then(|data| data.get("reason")).and_then(Value::as_str);
+        match reason {
+            Some("session_required") if self.args.no_session => {
+                failure.hint("call it without `--no-session`")
+            }
+            Some(
+                reason @ ("session_not_found" | "session_expired" | "session_revoked" | "session_deleted"),
+            ) => {
+                let what = match reason {
+                    "session_not_found" => "the server does not know the session",
+                    _ => "the session is over, and what was kept in it is gone",
+                };
+                let again = match self.args.session {
+                    Some(_) => "call without `--session`",
+                    None => "call again",
+                };
+                failure.hint(format!("{what}; {again} to begin a new one"))
+            }
+            _ if error.message.to_lowercase().contains("unknown tool") => {
+                failure.hint(format!("`{}` lists the tools", self.target.typed("tenure tools", "")))
+            }
+            _ => failure,
+        }
+    }
+}
+
+impl CallArgs {
+    fn form(&self) -> Form {
+        match (self.json, self.raw) {
+            (true, _) => Form::Structured,
+            (_, true) => Form::Whole,
+            (false, false) => Form::Text,
+        }
+    }
+}

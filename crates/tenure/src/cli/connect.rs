@@ -1,0 +1,198 @@
+//! A connection to a server for the length of one command, and what people read when there is none.
+
+use std::error::Error as _;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use clap::Args;
+use hyper::header::{HeaderName, HeaderValue};
+use rmcp::service::{ClientInitializeError, ServiceError};
+use tenure_client::{Client, Command, Error, Http, Kind, Options, connect_command_with, connect_http_with};
+
+use super::Failure;
+use super::failure::tidy;
+use super::listener::{Listener, Logs};
+use super::target::Target;
+use super::words::plain;
+use crate::config::{parse_duration, write_duration};
+
+/// How long a server may take to hear that we are going.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
+/// How a server is talked to.
+#[derive(Args, Debug)]
+pub(super) struct ConnectArgs {
+    /// How long to wait for the server to greet, and how long for each answer, such as 30s or 1h.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout)]
+    timeout: Duration,
+    /// The environment variable that holds the token for `Authorization: Bearer`.
+    #[arg(long, value_name = "VARIABLE")]
+    bearer_env: Option<String>,
+    /// A header for every HTTP request, such as `X-Team: blue`. May be given several times.
+    #[arg(long, value_name = "NAME: VALUE")]
+    header: Vec<String>,
+    /// Show what the server logs, on standard error.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// A server that answers.
+pub(super) type Connection = Client<Listener>;
+
+impl ConnectArgs {
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(super) fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
+    pub(super) fn listener(&self) -> Listener {
+        Listener::new(if self.verbose { Logs::Shown } else { Logs::Hidden })
+    }
+
+    /// Connects and greets.
+    pub(super) async fn connect(
+        &self,
+        target: &Target,
+        principal: Option<&str>,
+        listener: Listener,
+        options: Options,
+    ) -> Result<Connection, Failure> {
+        let options = Options { answer_within: self.timeout.min(options.answer_within), ..options };
+        let principal = principal.map(str::to_owned);
+        let connected = async {
+            match target {
+                Target::Url(url) => {
+                    let mut http = self.http()?;
+                    http.principal = principal;
+                    let client = connect_http_with(listener, url, http, options).await;
+                    client.map_err(|error| unreachable(target, &error))
+                }
+                Target::Command { program, args } => {
+                    self.refuse_http()?;
+                    let mut command = Command::new(program, args);
+                    command.principal = principal;
+                    let client = connect_command_with(listener, &command, options).await;
+                    client.map_err(|error| unreachable(target, &error))
+                }
+            }
+        };
+        match tokio::time::timeout(self.timeout, connected).await {
+            Ok(connected) => connected,
+            Err(_) => Err(self.late(&format!("`{target}` has not greeted"))),
+        }
+    }
+
+    /// A server that takes too long.
+    pub(super) fn late(&self, what: &str) -> Failure {
+        Failure::new(format!("{what} within {}", write_duration(self.timeout)))
+            .hint("allow more time with `--timeout`, such as `--timeout 10m`")
+    }
+
+    fn http(&self) -> Result<Http, Failure> {
+        let mut http = Http::default();
+        for header in &self.header {
+            // The value may be a secret, so no message repeats it.
+            let name = header.split(':').next().unwrap_or_default().trim();
+            let wrong = || {
+                Failure::new(format!("the header `{}` cannot be sent", plain(name)))
+                    .hint("write it as `--header 'X-Team: blue'`")
+            };
+            let (_, value) = header.split_once(':').ok_or_else(wrong)?;
+            let parsed = HeaderName::try_from(name).map_err(|_| wrong())?;
+            let mut value = HeaderValue::try_from(value.trim()).map_err(|_| wrong())?;
+            value.set_sensitive(true);
+            http.headers.insert(parsed, value);
+        }
+        if let Some(variable) = &self.bearer_env {
+            let token = std::env::var(variable).ok().filter(|token| !token.is_empty());
+            http.bearer = Some(token.ok_or_else(|| {
+                Failure::new(format!("the environment variable `{variable}` holds no token"))
+                    .hint("`--bearer-env` takes the name of a variable, not the token itself")
+            })?);
+        }
+        Ok(http)
+    }
+
+    fn refuse_http(&self) -> Result<(), Failure> {
+        if self.header.is_empty() && self.bearer_env.is_none() {
+            return Ok(());
+        }
+        Err(Failure::new("a server that is started by a command takes no headers and no token")
+            .hint("hand it what it needs in its arguments or its environment"))
+    }
+}
+
+/// Runs a client command. What goes wrong is told in the end, so rmcp need not tell of it meanwhile.
+pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    super::block_on_with_logs("warn,rmcp=off", command)
+}
+
+/// Ends a connection. Whatever comes of it, the command is done.
+pub(super) async fn close(connection: Connection) {
+    match tokio::time::timeout(CLOSE_WITHIN, connection.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "the connection did not end well"),
+        Err(_) => tracing::debug!("the server did not let go of the connection"),
+    }
+}
+
+/// A request that went wrong, about what was asked for.
+pub(super) fn unanswered(error: &ServiceError, asked: &str, target: &Target, args: &ConnectArgs) -> Failure {
+    match error {
+        ServiceError::McpError(error) => {
+            let message = plain(error.message.trim());
+            let reason = error.data.as_ref().and_then(|data| data.get("reason")).and_then(|it| it.as_str());
+            let code = match reason {
+                Some(reason) => format!("error {} ({})", error.code.0, plain(reason)),
+                None => format!("error {}", error.code.0),
+            };
+            Failure::new(format!("{asked} was refused: {message}")).because(code)
+        }
+        ServiceError::Timeout { .. } => args.late(&format!("no answer to {asked}")),
+        ServiceError::TransportSend(_) | ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
+            Failure::new(format!("`{target}` went away before it answered {asked}"))
+                .hint("whether it was done is not known; try again if doing it twice does no harm")
+        }
+        error => {
+            Failure::new(format!("the answer to {asked} cannot be read")).because(plain(&error.to_string()))
+        }
+    }
+}
+
+/// Something about sessions that went wrong.
+pub(super) fn session_failure(what: impl Into<String>, error: &Error) -> Failure {
+    let failure = Failure::new(what).caused_by(error);
+    match error.kind() {
+        Kind::NotFound => failure.hint("`tenure jar list` shows the sessions that you have"),
+        _ => failure,
+    }
+}
+
+fn unreachable(target: &Target, error: &Error) -> Failure {
+    let greeting = error.source().and_then(|source| source.downcast_ref::<ClientInitializeError>());
+    let root = error.root();
+    let has_ended = match greeting {
+        // A child that has ended is noticed while it is written to or while it is read from.
+        Some(ClientInitializeError::ConnectionClosed(_)) => true,
+        _ => root.downcast_ref::<std::io::Error>().is_some_and(|root| root.kind() == ErrorKind::BrokenPipe),
+    };
+    let cause = if has_ended { "the connection was closed".to_owned() } else { tidy(root) };
+    let hint = match target {
+        _ if greeting.is_some_and(ClientInitializeError::is_authorization_required) => {
+            "it wants a token: `--bearer-env VARIABLE` names the variable that holds yours"
+        }
+        Target::Url(_) => "check the address and that the server runs; the path is usually `/mcp`",
+        Target::Command { .. } if greeting.is_none() => "check its name, or give its whole path",
+        Target::Command { .. } => "it ended, or does not speak MCP; what it had to say stands above",
+    };
+    Failure::new(format!("cannot connect to `{target}`")).because(plain(cause.trim())).hint(hint)
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    parse_duration(text)
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| "a time has a unit, such as 30s, 5m or 1h30m".to_owned())
+}

@@ -1,0 +1,206 @@
+//! `tenure jar list`: what is in the jar, server by server.
+
+use clap::Args;
+use serde_json::{Value, json};
+use tenure_client::{KeptCookie, Record};
+use tenure_session::port::clock::Time;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::short_id;
+use crate::cli::paint::{Paint, Tone};
+use crate::cli::table::{Cell, Side, table};
+use crate::cli::target::{JarArgs, moment, shown_url};
+use crate::cli::words::{plain, short};
+use crate::cli::{Failure, note, say};
+use crate::operator::now;
+use crate::times::{ago, until};
+
+/// Letters of a reason that are shown.
+const REASON: usize = 40;
+
+#[derive(Args, Debug)]
+pub(in crate::cli) struct ListArgs {
+    /// Only sessions of the server at this URL.
+    #[arg(value_name = "URL")]
+    words: Vec<String>,
+    /// Only sessions of the server that this command starts.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+    /// Print JSON, one object a line.
+    #[arg(long)]
+    json: bool,
+    /// Show whole ids and addresses, and in JSON whole cookies. Whoever sees them can use your sessions.
+    #[arg(long)]
+    show_secrets: bool,
+    #[command(flatten)]
+    jar: JarArgs,
+}
+
+/// What may be seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sight {
+    Safe,
+    Secrets,
+}
+
+/// What a session in the jar is good for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    InUse,
+    Active,
+    Expired,
+    Invalidated,
+}
+
+pub(super) fn run(args: &ListArgs) -> Result<(), Failure> {
+    let wanted = match args.words.is_empty() && args.command.is_empty() {
+        true => None,
+        false => super::split(&args.words, &args.command, 0)?.0.server(args.jar.principal()).key(),
+    };
+    let jar = args.jar.open()?;
+    let book = jar.read().map_err(|error| Failure::new("cannot read the jar").caused_by(error))?;
+    let is_wanted = |record: &Record| match (&wanted, args.jar.principal()) {
+        (Some(key), _) => record.key == *key,
+        (None, Some(principal)) => record.principal.as_deref() == Some(principal),
+        (None, None) => true,
+    };
+    let mut records = book.records();
+    records.retain(|record| !record.cookies.is_empty() && is_wanted(record));
+    let sight = if args.show_secrets { Sight::Secrets } else { Sight::Safe };
+    if args.json {
+        let lines = records.iter().flat_map(|record| json_lines(record, moment(), sight));
+        return say(&lines.map(|line| format!("{line}\n")).collect::<String>());
+    }
+    if records.is_empty() {
+        let place = args.jar.path().map(|path| format!(" in `{}`", path.display()));
+        note(&format!("no sessions{}", place.unwrap_or_default()));
+        return Ok(());
+    }
+    let texts = records.iter().map(|record| render(record, now(), moment(), sight, Paint::stdout()));
+    say(&texts.collect::<Vec<_>>().join("\n"))
+}
+
+fn render(record: &Record, now: Time, moment: OffsetDateTime, sight: Sight, paint: Paint) -> String {
+    let mut head = paint.tint(Tone::Title, &plain(&target(record, sight)));
+    if let Some(name) = &record.identity {
+        head.push_str(&format!("  {}", plain(name)));
+    }
+    if let Some(principal) = &record.principal {
+        head.push_str(&format!("  for {}", plain(principal)));
+    }
+    let titles =
+        [("SESSION", Side::Left), ("STATE", Side::Left), ("UPDATED", Side::Left), ("EXPIRES", Side::Left)];
+    let rows: Vec<_> = states(record, moment)
+        .map(|(kept, state)| {
+            let (word, tone) = match state {
+                State::InUse => ("in use".to_owned(), Tone::Good),
+                State::Active => ("active".to_owned(), Tone::Plain),
+                State::Expired => ("expired".to_owned(), Tone::Quiet),
+                State::Invalidated => (invalidated(kept), Tone::Quiet),
+            };
+            let updated = kept.updated_at.as_deref().and_then(milliseconds).map(|at| ago(at, now));
+            let expires = kept.cookie.expiry().map(|expiry| match milliseconds(expiry) {
+                Some(at) if at > now.0 => until(at, now),
+                Some(at) => ago(at, now),
+                None => short(&plain(expiry), REASON),
+            });
+            vec![
+                Cell::new(session(kept, sight)),
+                Cell::new(word).tone(tone),
+                Cell::new(updated.unwrap_or_else(|| "-".to_owned())),
+                Cell::new(expires.unwrap_or_else(|| "-".to_owned())),
+            ]
+        })
+        .collect();
+    let lines = table(&titles, &rows, paint);
+    let lines: String = lines.lines().map(|line| format!("  {line}\n")).collect();
+    format!("{head}\n{lines}")
+}
+
+fn json_lines(record: &Record, moment: OffsetDateTime, sight: Sight) -> Vec<Value> {
+    let line = |(kept, state): (&KeptCookie, State)| {
+        let mut line = json!({
+            "target": target(record, sight),
+            "server": record.identity,
+            "session": session(kept, sight),
+            "state": match state {
+                State::InUse | State::Active => "active",
+                State::Expired => "expired",
+                State::Invalidated => "invalidated",
+            },
+            "in_use": state == State::InUse,
+            "updated": kept.updated_at,
+            "expires": kept.cookie.expiry(),
+        });
+        if let Some(principal) = &record.principal {
+            line["principal"] = json!(principal);
+        }
+        if let Some((at, why)) = &kept.invalidated {
+            line["invalidated"] = json!(at);
+            line["reason"] = json!(why);
+        }
+        if sight == Sight::Secrets {
+            line["cookie"] = Value::Object(kept.cookie.reveal().clone());
+        }
+        line
+    };
+    states(record, moment).map(line).collect()
+}
+
+/// The sessions of a server, the last changed first, each with what it is good for.
+fn states(record: &Record, moment: OffsetDateTime) -> impl Iterator<Item = (&KeptCookie, State)> {
+    let updated = |kept: &KeptCookie| kept.updated_at.as_deref().and_then(milliseconds);
+    let is_active = |kept: &KeptCookie| kept.invalidated.is_none() && !kept.cookie.is_expired(moment);
+    let mut cookies: Vec<_> = record.cookies.iter().collect();
+    // Of equally new ones the later first, as it came later.
+    cookies.reverse();
+    cookies.sort_by_key(|kept| std::cmp::Reverse(updated(kept)));
+    let last_used = cookies.iter().position(|kept| kept.last_used && is_active(kept));
+    let in_use = last_used.or_else(|| cookies.iter().position(|kept| is_active(kept)));
+    cookies.into_iter().enumerate().map(move |(index, kept)| {
+        let state = match () {
+            () if kept.invalidated.is_some() => State::Invalidated,
+            () if kept.cookie.is_expired(moment) => State::Expired,
+            () if Some(index) == in_use => State::InUse,
+            () => State::Active,
+        };
+        (kept, state)
+    })
+}
+
+fn invalidated(kept: &KeptCookie) -> String {
+    match &kept.invalidated {
+        Some((_, Some(why))) => format!("invalidated ({})", short(&plain(why), REASON)),
+        _ => "invalidated".to_owned(),
+    }
+}
+
+fn session(kept: &KeptCookie, sight: Sight) -> String {
+    match sight {
+        Sight::Safe => short_id(kept.cookie.id().reveal()),
+        Sight::Secrets => plain(kept.cookie.id().reveal()),
+    }
+}
+
+/// The URL or the command of a server; for one that is known by its name alone, that.
+fn target(record: &Record, sight: Sight) -> String {
+    let key = match &record.principal {
+        Some(principal) => record.key.strip_prefix(&format!("principal:{}:{principal}|", principal.len())),
+        None => None,
+    };
+    let key = key.unwrap_or(&record.key);
+    match (key.strip_prefix("url:"), sight) {
+        (Some(url), Sight::Safe) => shown_url(url),
+        (Some(url), Sight::Secrets) => url.to_owned(),
+        (None, _) => key.strip_prefix("cmd:").unwrap_or(key).to_owned(),
+    }
+}
+
+fn milliseconds(text: &str) -> Option<u64> {
+    let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    u64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok()
+}
+
+#[cfg(test)]
+mod tests;

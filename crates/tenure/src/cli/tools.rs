@@ -1,0 +1,108 @@
+//! `tenure tools`: what a server offers to call.
+
+use clap::Args;
+use rmcp::model::Tool;
+use serde_json::Value;
+use tenure_client::{Create, Jar, Options};
+
+use super::connect::{ConnectArgs, block_on, close, unanswered};
+use super::paint::{Paint, Tone};
+use super::table::{Cell, Side, table};
+use super::target::Target;
+use super::words::{plain, short};
+use super::{Failure, note, say};
+
+/// Letters of a description that are shown.
+const DESCRIPTION: usize = 90;
+
+#[derive(Args, Debug)]
+pub(super) struct ToolsArgs {
+    /// The server's URL; left out if a command follows `--`.
+    #[arg(value_name = "URL")]
+    words: Vec<String>,
+    /// The command that starts the server, with its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+    /// Print JSON, one tool a line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub(super) fn run(args: &ToolsArgs) -> Result<(), Failure> {
+    let (target, rest) = Target::split(&args.words, &args.command)?;
+    if let Some(word) = rest.first() {
+        return Err(
+            Failure::new(format!("`{word}` is one word too many")).hint("name one server, and nothing else")
+        );
+    }
+    block_on(list(args, &target))
+}
+
+async fn list(args: &ToolsArgs, target: &Target) -> Result<(), Failure> {
+    let options = Options { create: Create::Never, ..Options::new(Jar::in_memory()) };
+    let connection = args.connect.connect(target, None, args.connect.listener(), options).await?;
+    let listed = match tokio::time::timeout(args.connect.timeout(), connection.list_all_tools()).await {
+        Ok(listed) => listed.map_err(|error| unanswered(&error, "`tools/list`", target, &args.connect)),
+        Err(_) => Err(args.connect.late("no answer to `tools/list`")),
+    };
+    let said = listed.and_then(|tools| {
+        if args.json {
+            let line = |tool: &Tool| serde_json::to_string(tool).expect("a tool has a JSON form") + "\n";
+            say(&tools.iter().map(line).collect::<String>())
+        } else if tools.is_empty() {
+            note("no tools");
+            Ok(())
+        } else {
+            say(&render(&tools, Paint::stdout()))
+        }
+    });
+    close(connection).await;
+    said
+}
+
+fn render(tools: &[Tool], paint: Paint) -> String {
+    let titles = [("TOOL", Side::Left), ("SESSION", Side::Left), ("DESCRIPTION", Side::Left)];
+    let row = |tool: &Tool| {
+        let about = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
+        let first = about.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        let session = match needs_session(tool) {
+            true => Cell::new("required"),
+            false => Cell::new("-").tone(Tone::Quiet),
+        };
+        vec![
+            Cell::new(plain(&tool.name)).tone(Tone::Title),
+            session,
+            Cell::new(short(&plain(first.trim()), DESCRIPTION)),
+        ]
+    };
+    table(&titles, &tools.iter().map(row).collect::<Vec<_>>(), paint)
+}
+
+fn needs_session(tool: &Tool) -> bool {
+    tool.meta.as_ref().and_then(|meta| meta.0.get("sessionRequired")) == Some(&Value::Bool(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_table_says_what_needs_a_session() {
+        let tools: Vec<Tool> = serde_json::from_value(json!([
+            { "name": "notebook_read", "description": "\nReads.\nMore of it.", "inputSchema": {},
+              "_meta": { "sessionRequired": true } },
+            { "name": "echo", "title": "Echo", "inputSchema": {} },
+            { "name": "odd\u{1b}[31m", "description": "x".repeat(200), "inputSchema": {} },
+        ]))
+        .unwrap();
+        expect_test::expect![[r#"
+            TOOL           SESSION   DESCRIPTION
+            notebook_read  required  Reads.
+            echo           -         Echo
+            odd\u001b[31m  -         xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
+        "#]].assert_eq(&render(&tools, Paint::of(false)));
+    }
+}
