@@ -17,12 +17,12 @@ fn policy(keys: &Keys) -> Policy {
 }
 
 fn keys() -> Keys {
-    Keys::parse(&generate()).unwrap()
+    Keys::parse(&generate()).expect("a key")
 }
 
 async fn ask(client: &Client, method: &str, params: &Value) -> Value {
     let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-    serde_json::from_str(&client.send_raw(&request.to_string()).await).unwrap()
+    serde_json::from_str(&client.send_raw(&request.to_string()).await).expect("JSON")
 }
 
 async fn call(client: &Client, tool: &str, meta: &Value) -> Value {
