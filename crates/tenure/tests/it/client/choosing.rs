@@ -94,6 +94,31 @@ async fn no_secret_is_shown_unless_it_is_asked_for() {
 }
 
 #[tokio::test]
+async fn what_the_server_refused_is_tried_again_on_demand_and_what_has_expired_is_not() {
+    let home = Home::new();
+    let cookie =
+        |id: &str, expiry: &str| json!({ "id": id, "cookie": { "sessionId": id, "expiresAt": expiry } });
+    let mut refused = cookie("sess-aaaa1111", "2999-01-01T00:00:00Z");
+    refused["invalidatedAt"] = json!("2026-01-01T00:00:00.000000+00:00");
+    refused["invalidatedReason"] = json!("session_not_found");
+    let cookies = [refused, cookie("sess-bbbb1111", "2001-01-01T00:00:00Z"), cookie("sess-bbbb2222", "soon")];
+    let jar = json!({ "version": 3, "cookies": { "url:http://localhost/mcp": { "cookies": cookies } } });
+    std::fs::write(home.jar(), jar.to_string()).unwrap();
+    let _ = home.run(&["jar", "list"]).await;
+
+    let url = "http://localhost/mcp";
+    let mut all = String::new();
+    for (typed, code) in [("sess-aaaa", 0), ("sess-bbbb1", 1), ("sess-bbbb", 1), ("sess-cccc", 1), ("…", 1)]
+    {
+        let said = home.run(&["jar", "use", url, typed]).await;
+        assert_eq!(said.code, Some(code), "{}", said.err);
+        all.push_str(&format!("$ tenure jar use URL {typed}\n{}{}\n", said.err, said.out));
+    }
+    expect_file!["snapshots/jar_use.txt"].assert_eq(&all);
+    assert_eq!(home.sessions(&[]).await.iter().filter(|row| row["in_use"] == true).count(), 1);
+}
+
+#[tokio::test]
 async fn a_jar_of_a_later_version_is_left_alone() {
     let home = Home::new();
     std::fs::write(home.jar(), r#"{"version":99,"cookies":{}}"#).unwrap();

@@ -69,6 +69,20 @@ async fn a_session_is_carried_from_http_to_stdio() {
 }
 
 #[tokio::test]
+async fn a_session_that_an_operator_made_is_used_by_its_id() {
+    let home = Home::new();
+    let server = home.serve(&[]).await;
+    let data = r#"{"notes":["read me"]}"#;
+    let made = home.place.told(&["sessions", "data", "create", "--data", data, "--json"]).await;
+    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+    let id = made["id"].as_str().unwrap();
+    let read = home.call(&[&server.url, "notebook_read", "--session", id]).await;
+    assert_eq!(read, json!({ "notes": ["read me"] }));
+    home.call(&[&server.url, "notebook_append", "text=and this"]).await;
+    assert_eq!(home.call(&[&server.url, "notebook_status"]).await, json!({ "notes": 2 }));
+}
+
+#[tokio::test]
 async fn a_session_is_begun_where_one_is_required() {
     let home = Home::new();
     let server = home.serve(&["--set", "data_sessions.required=all"]).await;
