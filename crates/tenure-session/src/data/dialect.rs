@@ -35,13 +35,9 @@ pub(super) enum Verb {
     Fork,
 }
 
-/// The code that clients of the strawman act on. In later revisions it means something else, but these clients
-/// know no other.
-const STRAWMAN: i32 = -32002;
-/// The draft's code for a session that is not there.
+/// The draft's code for a session that is not there. The other codes can be chosen, because clients in the field
+/// differ in those they act on.
 const DRAFT_NOT_FOUND: i32 = -32043;
-/// The draft's code for a request that needs a session and names none.
-const DRAFT_REQUIRED: i32 = -32044;
 
 const SENTENCE_REQUIRED: &str = "Session required. Call session/create or session/resume first.";
 const SENTENCE_REQUIRED_DRAFT: &str = "Session required. Send sessions/create first.";
@@ -93,19 +89,19 @@ impl Dialect {
     }
 
     /// What is answered when a request needs a data session and names none.
-    pub(super) fn required(self, hint: Option<&str>) -> RpcError {
+    pub(super) fn required(self, policy: &Policy, hint: Option<&str>) -> RpcError {
         let (code, sentence) = match self {
-            Self::Strawman => (STRAWMAN, SENTENCE_REQUIRED),
-            Self::Draft => (DRAFT_REQUIRED, SENTENCE_REQUIRED_DRAFT),
+            Self::Strawman => (policy.strawman_code, SENTENCE_REQUIRED),
+            Self::Draft => (policy.draft_required_code, SENTENCE_REQUIRED_DRAFT),
         };
         let sentence = hint.map_or_else(|| sentence.to_owned(), |hint| format!("{sentence} {hint}"));
         RpcError::with_data(code, &sentence, &json!({ "reason": Reason::SessionRequired.as_str() }))
     }
 
     /// What is answered when the data session that a request names is not there.
-    pub(super) fn lost(self, id: &str, lost: Lost) -> RpcError {
+    pub(super) fn lost(self, policy: &Policy, id: &str, lost: Lost) -> RpcError {
         let code = match self {
-            Self::Strawman => STRAWMAN,
+            Self::Strawman => policy.strawman_code,
             Self::Draft => DRAFT_NOT_FOUND,
         };
         let why = match lost {

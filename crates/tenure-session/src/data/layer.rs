@@ -288,7 +288,7 @@ impl Way {
             return self.on_handle(kind, handle, state, principal).await;
         }
         if let Some((cookie, lost)) = lost.filter(|_| self.shared.needs(tool)) {
-            return Footing::Answered(Err(cookie.dialect.lost(&cookie.id, lost)));
+            return Footing::Answered(Err(cookie.dialect.lost(&self.shared.policy, &cookie.id, lost)));
         }
         match (state, kind) {
             (Some(state), Some(kind)) if state.kind() != kind.kind => {
@@ -339,7 +339,9 @@ impl Way {
             (None, Some(hint)) => Ok(tools::complaint(&format!(
                 "Session required. Call session/create or session/resume first. {hint}"
             ))),
-            (spoken, _) => Err(spoken.unwrap_or(Dialect::Strawman).required(hint.as_deref())),
+            (spoken, _) => {
+                Err(spoken.unwrap_or(Dialect::Strawman).required(&self.shared.policy, hint.as_deref()))
+            }
         }
     }
 }

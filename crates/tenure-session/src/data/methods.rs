@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::asked::Asked;
 use super::dialect::{Dialect, Shown, Verb, invalid};
 use super::layer::Shared;
+use super::policy::Policy;
 use super::splice;
 use crate::error::RpcError;
 use crate::id::{Principal, SessionKey};
@@ -62,7 +63,7 @@ impl Shared {
             (Verb::List, _) => self.list(params.cursor.as_deref(), cookie.as_deref(), principal).await,
             (_, _) => {
                 // Clients in the field name what they delete by the cookie alone.
-                let id = params.id.or(cookie).ok_or_else(|| dialect.required(None))?;
+                let id = params.id.or(cookie).ok_or_else(|| dialect.required(&self.policy, None))?;
                 self.on_one(dialect, verb, &id, params.hints, principal).await
             }
         }
@@ -92,7 +93,7 @@ impl Shared {
         hints: Hints,
         principal: &Principal,
     ) -> Reply {
-        let refused = |fault| refused(dialect, id, fault);
+        let refused = |fault| refused(dialect, &self.policy, id, fault);
         let name =
             StateId::from_cookie(id).ok_or(Fault::Lost(crate::state::Lost::NotFound)).map_err(refused)?;
         if verb == Verb::Recover {
@@ -163,9 +164,9 @@ impl Shared {
 }
 
 /// What is answered when something cannot be done with a data session.
-fn refused(dialect: Dialect, id: &str, fault: Fault) -> RpcError {
+fn refused(dialect: Dialect, policy: &Policy, id: &str, fault: Fault) -> RpcError {
     match fault {
-        Fault::Lost(lost) => dialect.lost(id, lost),
+        Fault::Lost(lost) => dialect.lost(policy, id, lost),
         fault => fault.to_error().to_rpc(),
     }
 }

@@ -62,6 +62,10 @@ pub struct Policy {
     pub max_cookie_bytes: usize,
     /// The number that the strawman's capability carries. Clients in the field know 2, or none.
     pub version: Option<u32>,
+    /// The code that clients of the strawman are refused with.
+    pub strawman_code: i32,
+    /// The code that clients of the draft are refused with when they name no session.
+    pub draft_required_code: i32,
     /// What seals the states that clients carry in their cookies. `None`: they carry none.
     pub seal: Option<Arc<dyn Seal>>,
 }
@@ -83,6 +87,8 @@ impl Default for Policy {
             always_echo: false,
             max_cookie_bytes: 4096,
             version: None,
+            strawman_code: -32002,
+            draft_required_code: -32044,
             seal: None,
         }
     }

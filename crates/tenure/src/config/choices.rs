@@ -91,6 +91,26 @@ impl Choice for Offer {
         &[("auto", Self::Auto), ("always", Self::Always), ("never", Self::Never)];
 }
 
+/// One of some error codes that clients in the field act on.
+pub(super) struct Code<const DRAFT: bool>;
+
+impl<const DRAFT: bool> Form for Code<DRAFT> {
+    type Of = i32;
+    fn expected() -> String {
+        if DRAFT { "-32044, -32043 or -32002" } else { "-32002 or -32043" }.to_owned()
+    }
+    fn read(raw: &Raw) -> Result<i32, Refusal> {
+        match raw.number() {
+            Some(-32044) if DRAFT => Ok(-32044),
+            Some(code @ (-32043 | -32002)) => i32::try_from(code).map_err(|_| Refusal::default()),
+            _ => Err(Refusal::default()),
+        }
+    }
+    fn show(value: &i32) -> Option<String> {
+        Some(value.to_string())
+    }
+}
+
 /// Yes or no.
 pub(super) struct YesNo;
 

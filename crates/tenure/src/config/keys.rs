@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use tenure_session::limits::{OnGap, UnknownEventId};
 
-use super::choices::{LogFilter, OneOf, Strict, Tools, YesNo};
+use super::choices::{Code, LogFilter, OneOf, Strict, Tools, YesNo};
 use super::effective::{Config, Durability, LogFormat, Offer};
 use super::forms::{Form, Optional, Raw, Refusal};
 use super::measures::{Count, Size, Span, SpanOrInfinity, SpanOrZero};
@@ -244,6 +244,10 @@ keys! {
     "data_sessions.carry_key_file": Optional<File> => config.data.carry_key_file;
     /// Whether clients of the later dialect get their cookie with every result, not only when it changed.
     "data_sessions.always_echo": YesNo => config.data.policy.always_echo;
+    /// The code that clients of the earlier dialect are refused with: the only one that they act on is the default.
+    "data_sessions.strawman_code": Code<false> => config.data.policy.strawman_code;
+    /// The code that clients of the later dialect are refused with when a tool needs a session and they name none.
+    "data_sessions.draft_required_code": Code<true> => config.data.policy.draft_required_code;
 
     /// Streams of one session that are open or kept for resumption.
     "streams.max_streams": Count<1> => config.limits.max_streams;

@@ -119,6 +119,8 @@ fn no_sources_show_the_defaults() {
         max_cookie = "4KiB"                      # default
         # carry_key_file is not set
         always_echo = false                      # default
+        strawman_code = -32002                   # default
+        draft_required_code = -32044             # default
 
         [streams]
         max_streams = 256                        # default

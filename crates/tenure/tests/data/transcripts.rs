@@ -1,11 +1,13 @@
 //! Every shape of both dialects, byte for byte, as clients in the field send them and expect them back.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use expect_test::expect_file;
+use tenure_session::Principal;
 use tenure_session::data::{Policy, Required};
 
-use super::world::World;
+use super::world::{World, at};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -131,4 +133,46 @@ async fn tools_say_whether_they_need_a_session() {
     };
     assert_eq!((needs("session_counter_inc"), needs("public_echo")), (Some(true), None));
     assert_eq!(needs("create_workspace"), None, "it is how one begins");
+}
+
+#[tokio::test(start_paused = true)]
+async fn codes_can_be_chosen() {
+    let policy = Policy { strawman_code: -32043, draft_required_code: -32002, ..Policy::default() };
+    let world = World::new(policy);
+    let code = async |capabilities: &str, request: &str| {
+        at(&world.client(capabilities).await.send_raw(request).await, "/error/code")
+    };
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"session_counter_inc"}}"#;
+    assert_eq!(code(r#"{"experimental":{"session":{}}}"#, call).await, -32043);
+    assert_eq!(code(r#"{"experimental":{"experimental/sessions":{}}}"#, call).await, -32002);
+    let resume = r#"{"jsonrpc":"2.0","id":1,"method":"session/resume","params":{"id":"sess-1"}}"#;
+    assert_eq!(code("{}", resume).await, -32043);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_list_comes_in_pages() {
+    let world = World::new(Policy::default());
+    let ann = world.client_of("{}", Principal::named("ann")).await;
+    let bob = world.client_of("{}", Principal::named("bob")).await;
+    for client in [&ann, &bob] {
+        for _ in 0..250 {
+            client.send_raw(r#"{"jsonrpc":"2.0","id":1,"method":"session/create"}"#).await;
+        }
+    }
+    let (mut seen, mut pages, mut cursor) = (HashSet::new(), 0, String::new());
+    loop {
+        let list = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"session/list","params":{{{cursor}}}}}"#);
+        let answer = ann.send_raw(&list).await;
+        for session in at(&answer, "/result/sessions").as_array().unwrap() {
+            assert!(seen.insert(session["id"].as_str().unwrap().to_owned()), "listed twice");
+        }
+        pages += 1;
+        match at(&answer, "/result/nextCursor").as_str() {
+            Some(next) => cursor = format!(r#""cursor":"{next}""#),
+            None => break,
+        }
+    }
+    assert_eq!((seen.len(), pages), (250, 3));
+    let bad = r#"{"jsonrpc":"2.0","id":1,"method":"session/list","params":{"cursor":"zz"}}"#;
+    assert_eq!(at(&ann.send_raw(bad).await, "/error/code"), -32602);
 }
