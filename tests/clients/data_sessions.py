@@ -77,7 +77,8 @@ async def the_server_is_killed(server):
         assert await client.count() == 1
         await client.keep()
         await server.kill()
-        # Over HTTP the connection goes on; over pipes it went with the server, and the client tries no other.
+        # Over HTTP the connection goes on. Over pipes it went with the server, and this client starts no other: its next
+        # call fails, or waits for ever.
         if isinstance(server, Http):
             assert await client.count() == 2
             assert client.created() == 1, client.sent
