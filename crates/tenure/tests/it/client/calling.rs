@@ -5,6 +5,7 @@ use std::process::Stdio;
 use expect_test::expect_file;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
 use tokio::process::Command;
 
 use super::home::Home;
@@ -67,10 +68,14 @@ async fn what_cannot_be_called_is_explained() {
     let url = server.url.as_str();
     // Nobody is connected to before the arguments are read, so nobody needs to be there.
     let nobody = "http://127.0.0.1:1/mcp";
-    let cases: [(&str, &[&str]); 13] = [
+    // Somebody who is connected to and says nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let cases: [(&str, &[&str]); 14] = [
         ("no such tool", &["call", url, "notebook_raed"]),
         ("another path", &["call", &url.replace("/mcp", "/nope"), "notebook_read"]),
-        ("too slow", &["call", url, "long_task", "seconds:=3600", "--timeout", "50ms"]),
+        ("too slow", &["call", url, "long_task", "seconds:=3600", "--timeout", "3s"]),
+        ("silent", &["call", &silent, "notebook_read", "--timeout", "50ms"]),
         ("bad JSON", &["call", nobody, "notebook_append", "{\"text\":"]),
         ("no object", &["call", nobody, "notebook_append", "[1]"]),
         ("no argument", &["call", nobody, "notebook_append", "hello"]),

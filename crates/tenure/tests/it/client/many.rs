@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::home::Home;
+use crate::support::wait::within;
 
 const PROCESSES: usize = 8;
 
@@ -21,7 +22,7 @@ async fn processes_at_once_share_the_session_that_is_there() {
         running.push(command.stdout(std::process::Stdio::null()).spawn().unwrap());
     }
     for mut process in running {
-        assert!(process.wait().await.unwrap().success());
+        assert!(within("the command ends", process.wait()).await.unwrap().success());
     }
     let read = home.call(&[url, "notebook_read"]).await;
     let found: BTreeSet<_> = read["notes"].as_array().unwrap().iter().map(ToString::to_string).collect();
@@ -40,7 +41,7 @@ async fn processes_at_once_on_an_empty_jar_lose_no_session() {
         running.push(command.stdout(std::process::Stdio::null()).spawn().unwrap());
     }
     for mut process in running {
-        assert!(process.wait().await.unwrap().success());
+        assert!(within("the command ends", process.wait()).await.unwrap().success());
     }
     let rows = home.sessions(&[]).await;
     assert_eq!(rows.len(), PROCESSES);
