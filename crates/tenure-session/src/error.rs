@@ -247,6 +247,22 @@ impl RpcError {
         Error::new(Reason::BackendUnavailable, message).with("refused", true).to_rpc()
     }
 
+    /// Whether it is our own error for a reason.
+    pub(crate) fn is(&self, reason: Reason) -> bool {
+        #[derive(Deserialize, Default)]
+        struct Carried {
+            #[serde(default)]
+            data: Data,
+        }
+        #[derive(Deserialize, Default)]
+        struct Data {
+            #[serde(default)]
+            reason: String,
+        }
+        self.code() == i64::from(reason.code())
+            && self.0.read::<Carried>().is_ok_and(|carried| carried.data.reason == reason.as_str())
+    }
+
     /// Whether the request was not taken.
     pub(crate) fn is_refused(&self) -> bool {
         #[derive(Deserialize, Default)]

@@ -19,6 +19,9 @@ pub(super) struct Asked<'a> {
     pub(super) arguments: Option<&'a RawValue>,
     #[serde(rename = "_meta", borrow, default)]
     meta: Option<Meta<'a>>,
+    /// Some clients of the strawman spell it so in all requests but `tools/call`.
+    #[serde(rename = "meta", borrow, default)]
+    misspelt: Option<Meta<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -59,7 +62,7 @@ impl<'a> Asked<'a> {
             #[serde(default)]
             state: Option<String>,
         }
-        let Some(meta) = &self.meta else { return Ok(None) };
+        let Some(meta) = self.meta.as_ref().or(self.misspelt.as_ref()) else { return Ok(None) };
         for cookie in [meta.strawman, meta.draft].into_iter().flatten() {
             if cookie.get().len() > max_bytes {
                 return Err(invalid(format!("a session cookie may have {max_bytes} bytes")));
@@ -119,6 +122,7 @@ mod tests {
                 r#"{"_meta":{"mcp/session":{"id":"a"},"io.modelcontextprotocol/session":{"sessionId":"b"}}}"#,
                 Err("two session cookies that differ".to_owned()),
             ),
+            (r#"{"meta":{"mcp/session":{"id":"a"}}}"#, found(Dialect::Strawman, "a")),
             (r#"{"_meta":{"mcp/session":{}}}"#, Err("a session cookie without an id".to_owned())),
             (r#"{"_meta":{"mcp/session":"a"}}"#, Err("a session cookie without an id".to_owned())),
             ("[]", Ok(None)),

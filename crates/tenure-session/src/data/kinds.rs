@@ -15,6 +15,7 @@ type Begin = dyn Fn(&Map<String, Value>) -> Result<Bytes, String> + Send + Sync;
 #[derive(Clone)]
 pub struct KindOfState {
     pub(super) kind: Kind,
+    argument: String,
     pub(super) about: String,
     pub(super) idle_ttl: Option<Duration>,
     pub(super) max_lifetime: Option<Duration>,
@@ -29,6 +30,7 @@ impl KindOfState {
     /// A kind of state; `about` says what it is, as in `a place for notes`.
     pub fn new(kind: Kind, about: &str) -> Self {
         Self {
+            argument: format!("{}_id", kind.as_str()),
             kind,
             about: about.to_owned(),
             idle_ttl: None,
@@ -92,8 +94,8 @@ impl KindOfState {
     }
 
     /// The argument that takes a handle.
-    pub fn argument(&self) -> String {
-        format!("{}_id", self.kind.as_str())
+    pub fn argument(&self) -> &str {
+        &self.argument
     }
 
     /// The schema of the argument that takes a handle, for the tools that work on one.

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -11,6 +13,7 @@ use super::asked::{Asked, Cookie};
 use super::dialect::{Dialect, invalid};
 use super::kinds::KindOfState;
 use super::policy::{Policy, Required};
+use super::tools::Role;
 use super::{splice, tools};
 use crate::error::{Reason, RpcError};
 use crate::id::Principal;
@@ -34,6 +37,7 @@ pub(super) struct Shared {
     pub(super) policy: Policy,
     /// What handles there are; the first is what a data session holds.
     pub(super) kinds: Vec<KindOfState>,
+    pub(super) roles: HashMap<Box<str>, Role, RandomState>,
     plain: KindOfState,
 }
 
@@ -45,7 +49,8 @@ impl DataLayer {
     /// Never: the name of the kind that is there without any is a name.
     pub fn new(inner: Arc<dyn Backend>, states: States, policy: Policy, kinds: Vec<KindOfState>) -> Self {
         let plain = KindOfState::new(Kind::new("session").expect("a kind"), "a session");
-        Self { inner, shared: Arc::new(Shared { states, policy, kinds, plain }) }
+        let roles = tools::roles(&kinds);
+        Self { inner, shared: Arc::new(Shared { states, policy, kinds, roles, plain }) }
     }
 }
 
@@ -57,12 +62,19 @@ impl Shared {
 
     /// The kind that a tool works on.
     pub(super) fn kind_of(&self, tool: &str) -> Option<&KindOfState> {
-        self.kinds.iter().find(|kind| kind.tools.iter().any(|name| name == tool))
+        match self.roles.get(tool)? {
+            Role::Uses(number) => Some(&self.kinds[*number]),
+            Role::Does(..) => None,
+        }
     }
 
     /// Whether a tool cannot be called without a state.
     pub(super) fn needs(&self, tool: &str) -> bool {
-        self.kind_of(tool).is_some() || (self.policy.required.of(tool) && self.deed(tool).is_none())
+        match self.roles.get(tool) {
+            Some(Role::Uses(_)) => true,
+            Some(Role::Does(..)) => false,
+            None => self.policy.required.of(tool),
+        }
     }
 
     /// What the capability says of who needs a data session.
@@ -189,8 +201,10 @@ impl Link for DataLink {
             Method::ToolsCall => asked.name.as_deref(),
             _ => None,
         };
-        let ours = tool.is_some_and(|tool| self.shared.needs(tool) || self.shared.deed(tool).is_some());
-        if cookie.is_none() && !ours && call.request.method != Method::ToolsList {
+        let ours = tool.is_some_and(|tool| self.shared.needs(tool) || self.shared.roles.contains_key(tool));
+        // A tool that needs a state says so to us; of these only the handler knows.
+        let may_need = matches!(call.request.method, Method::ResourcesRead | Method::PromptsGet);
+        if cookie.is_none() && !ours && !may_need && call.request.method != Method::ToolsList {
             return self.inner.call(call);
         }
         if let Some(cookie) = &cookie {
@@ -249,7 +263,8 @@ impl Way {
                     call.context = call.context.with_state(state);
                 }
                 let reply = self.inner.call(call).await;
-                if list { self.shared.listed(reply) } else { reply }
+                let reply = if list { self.shared.listed(reply) } else { reply };
+                reply.map_err(|error| self.in_dialect(error, cookie.as_ref().zip(lost)))
             }
         };
         // A cookie that leads nowhere is taken back with the answer to a request that did not need it.
@@ -281,7 +296,7 @@ impl Way {
         }
         let kind = self.shared.kind_of(tool);
         let handle = kind.and_then(|kind| {
-            let argument = splice::member(asked.arguments?.get(), &kind.argument())?;
+            let argument = splice::member(asked.arguments?.get(), kind.argument())?;
             Some((kind, argument.get()))
         });
         if let Some((kind, handle)) = handle.filter(|(_, handle)| *handle != "null") {
@@ -327,6 +342,17 @@ impl Way {
             (None, Ok(state)) => Footing::Firm(Some(state)),
             (_, Err(Fault::Lost(lost))) => Footing::Answered(Ok(tools::missing(kind, &handle, lost))),
             (_, Err(fault)) => Footing::Answered(Err(fault.to_error().to_rpc())),
+        }
+    }
+
+    /// A handler that wants a state and has none says so in no dialect.
+    fn in_dialect(&self, error: RpcError, lost: Option<(&Cookie, Lost)>) -> RpcError {
+        if !error.is(Reason::SessionRequired) {
+            return error;
+        }
+        match lost {
+            Some((cookie, lost)) => cookie.dialect.lost(&self.shared.policy, &cookie.id, lost),
+            None => self.spoken.get().unwrap_or(Dialect::Strawman).required(&self.shared.policy, None),
         }
     }
 

@@ -4,6 +4,9 @@
 
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -26,18 +29,41 @@ pub(super) enum Deed {
     List,
 }
 
+/// What a tool is to a kind of state. Looked up with every call.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Role {
+    /// It works on one.
+    Uses(usize),
+    /// It came with the kind.
+    Does(usize, Deed),
+}
+
+/// What each tool is to the kinds, whose numbers it names.
+pub(super) fn roles(kinds: &[KindOfState]) -> HashMap<Box<str>, Role, RandomState> {
+    let mut roles = HashMap::default();
+    for (number, kind) in kinds.iter().enumerate() {
+        for tool in &kind.tools {
+            roles.insert(tool.as_str().into(), Role::Uses(number));
+        }
+        let deeds = [
+            (kind.create_tool(), Deed::Create),
+            (kind.destroy_tool(), Deed::Destroy),
+            (kind.list_tool(), Deed::List),
+        ];
+        for (tool, deed) in deeds {
+            roles.insert(tool.into(), Role::Does(number, deed));
+        }
+    }
+    roles
+}
+
 impl Shared {
     /// Which kind a tool of ours is for, and what it does.
     pub(super) fn deed(&self, tool: &str) -> Option<(&KindOfState, Deed)> {
-        self.kinds.iter().find_map(|kind| {
-            let deed = match tool {
-                _ if tool == kind.create_tool() => Deed::Create,
-                _ if tool == kind.destroy_tool() => Deed::Destroy,
-                _ if tool == kind.list_tool() => Deed::List,
-                _ => return None,
-            };
-            Some((kind, deed))
-        })
+        match self.roles.get(tool)? {
+            Role::Does(number, deed) => Some((&self.kinds[*number], *deed)),
+            Role::Uses(_) => None,
+        }
     }
 
     /// Does it.
@@ -100,7 +126,7 @@ impl Shared {
         principal: &Principal,
     ) -> Result<RawJson, RpcError> {
         let name = kind.kind.as_str();
-        let Some(handle) = arguments.get(&kind.argument()).and_then(Value::as_str) else {
+        let Some(handle) = arguments.get(kind.argument()).and_then(Value::as_str) else {
             return Ok(complaint(&format!("Say which {name} to destroy: pass its {}.", kind.argument())));
         };
         match self.by_handle(kind, handle, principal).await {
@@ -259,8 +285,8 @@ impl Shared {
             let properties = ["inputSchema", "properties"];
             let there = properties.iter().try_fold(&*tool, |at, name| Some(splice::member(at, name)?.get()));
             // A server that describes it itself knows better.
-            if there.and_then(|properties| splice::member(properties, &argument)).is_none() {
-                tool = splice::set(&tool, &["inputSchema", "properties", &argument], &schema)?;
+            if there.and_then(|properties| splice::member(properties, argument)).is_none() {
+                tool = splice::set(&tool, &["inputSchema", "properties", argument], &schema)?;
             }
         }
         Some(tool)

@@ -199,8 +199,17 @@ impl CallContext {
         self.session.flush();
     }
 
+    /// Whether this is a request of the runtime's own, of which the client knows nothing: nobody withdraws it, and
+    /// what is said about it reaches nobody.
+    pub fn is_our_own(&self) -> bool {
+        self.number == 0
+    }
+
     /// Resolves when the client withdraws the request, or its time is up.
     pub async fn cancelled(&self) {
+        if self.is_our_own() {
+            return std::future::pending().await;
+        }
         // A request that is no longer in flight is as good as cancelled.
         if let Some(token) = self.session.cancel_token(&self.id, self.number) {
             token.cancelled().await;
@@ -209,6 +218,9 @@ impl CallContext {
 
     /// A token that is cancelled when the request is withdrawn or its time is up.
     pub fn cancellation(&self) -> CancellationToken {
+        if self.is_our_own() {
+            return CancellationToken::new();
+        }
         self.session.cancel_token(&self.id, self.number).unwrap_or_else(|| {
             let over = CancellationToken::new();
             over.cancel();
@@ -218,7 +230,8 @@ impl CallContext {
 
     /// Whether the request was withdrawn or is over.
     pub fn is_cancelled(&self) -> bool {
-        self.session.cancel_token(&self.id, self.number).is_none_or(|token| token.is_cancelled())
+        let token = || self.session.cancel_token(&self.id, self.number);
+        !self.is_our_own() && token().is_none_or(|token| token.is_cancelled())
     }
 
     fn origin(&self) -> Origin {

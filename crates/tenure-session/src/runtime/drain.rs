@@ -45,9 +45,11 @@ impl Sessions {
         for session in self.0.live.all() {
             links.extend(session.state.lock().link.take());
         }
+        // All at once: each may take its time.
+        let closing: Vec<_> = links.iter().map(|link| link.close()).collect();
         let close = async {
-            for link in links {
-                link.close().await;
+            for closed in closing {
+                closed.await;
             }
         };
         // A link that does not close is left to the end of the process.

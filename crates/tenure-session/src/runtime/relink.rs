@@ -69,7 +69,11 @@ impl Session {
             Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
                 .caused_by(error)
         })?;
-        self.unlinked.store(false, Ordering::Release);
+        {
+            // Under the lock: the new link may be lost already, and then the session must not pass for one that has it.
+            let state = self.state.lock();
+            self.unlinked.store(state.link.is_none(), Ordering::Release);
+        }
         tracing::info!(session = %self.label, "the session has a server again");
         self.greet().await;
         let changed = rules::changed_lists(&before, &result);

@@ -30,6 +30,11 @@ async fn strawman() {
     client.send(r#"{"jsonrpc":"2.0","id":6,"method":"resources/read","params":{"uri":"demo://notebook","_meta":{"mcp/session":{"id":"sess-$1"}}}}"#).await;
     client.send(r#"{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"summarize_notebook","_meta":{"mcp/session":{"id":"sess-$1"}}}}"#).await;
     client.send(r#"{"jsonrpc":"2.0","id":8,"method":"ping"}"#).await;
+    client.remark("As fast-agent 0.5.3 spells it in all requests but tools/call; and without a cookie.");
+    client.send(r#"{"method":"resources/read","params":{"uri":"demo://notebook","meta":{"mcp/session":{"id":"sess-$1","expiry":"2023-11-14T23:13:20Z"}}},"jsonrpc":"2.0","id":80}"#).await;
+    client
+        .send(r#"{"jsonrpc":"2.0","id":81,"method":"resources/read","params":{"uri":"demo://notebook"}}"#)
+        .await;
     client.remark("Resumed by its id; listed by the cookie; a session that never was.");
     client.send(r#"{"jsonrpc":"2.0","id":9,"method":"session/resume","params":{"id":"sess-$1"}}"#).await;
     client.send(r#"{"jsonrpc":"2.0","id":10,"method":"session/list","params":{"_meta":{"mcp/session":{"id":"sess-$1"}}}}"#).await;
@@ -85,6 +90,10 @@ async fn draft() {
     client.remark("A session that never was: refused where one is needed, taken back where none is.");
     client.send(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"session_counter_get","_meta":{"io.modelcontextprotocol/session":{"sessionId":"sess-1d99647ac338"}}}}"#).await;
     client.send(r#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"public_echo","arguments":{"text":"x"},"_meta":{"io.modelcontextprotocol/session":{"sessionId":"sess-1d99647ac338"}}}}"#).await;
+    client.send(r#"{"jsonrpc":"2.0","id":80,"method":"resources/read","params":{"uri":"demo://notebook","_meta":{"io.modelcontextprotocol/session":{"sessionId":"sess-1d99647ac338"}}}}"#).await;
+    client
+        .send(r#"{"jsonrpc":"2.0","id":81,"method":"resources/read","params":{"uri":"demo://notebook"}}"#)
+        .await;
     client.remark("Revoked by the server; deleted by the client, by its cookie, once.");
     client.send(r#"{"method":"sessions/create","jsonrpc":"2.0","id":9}"#).await;
     client.send(r#"{"jsonrpc":"2.0","id":10,"method":"tools/call","params":{"name":"session_probe","arguments":{"action":"revoke"},"_meta":{"io.modelcontextprotocol/session":{"sessionId":"sess-$2"}}}}"#).await;

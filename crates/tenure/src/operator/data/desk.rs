@@ -224,7 +224,7 @@ impl DataDesk {
             row: DataRow::of(&listed),
             id: id.cookie(),
             handle: id.handle(&kind),
-            argument: KindOfState::new(kind, "").argument(),
+            argument: KindOfState::new(kind, "").argument().to_owned(),
             kinds: known.filter(|_| !is_known).collect(),
         })
     }
