@@ -1,3 +1,5 @@
+//! What is done with cookies, and what of it is written.
+
 use expect_test::expect;
 use proptest::{collection::vec, prelude::*};
 use serde_json::{Value, json};

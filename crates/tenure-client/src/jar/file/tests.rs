@@ -1,3 +1,5 @@
+//! The file: who may read it, what becomes of a damaged one, what a write leaves behind.
+
 use std::fs;
 
 use serde_json::json;
