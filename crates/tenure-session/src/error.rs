@@ -226,6 +226,21 @@ struct Seen {
     message: String,
 }
 
+#[derive(Deserialize, Default)]
+struct Carrying {
+    #[serde(default)]
+    data: Carried,
+}
+
+/// What our own errors carry beside their sentence.
+#[derive(Deserialize, Default)]
+struct Carried {
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    refused: bool,
+}
+
 impl RpcError {
     /// An error object with a code and a sentence.
     pub fn new(code: i32, message: &str) -> Self {
@@ -249,33 +264,16 @@ impl RpcError {
 
     /// Whether it is our own error for a reason.
     pub(crate) fn is(&self, reason: Reason) -> bool {
-        #[derive(Deserialize, Default)]
-        struct Carried {
-            #[serde(default)]
-            data: Data,
-        }
-        #[derive(Deserialize, Default)]
-        struct Data {
-            #[serde(default)]
-            reason: String,
-        }
-        self.code() == i64::from(reason.code())
-            && self.0.read::<Carried>().is_ok_and(|carried| carried.data.reason == reason.as_str())
+        self.code() == i64::from(reason.code()) && self.carried().reason == reason.as_str()
     }
 
     /// Whether the request was not taken.
     pub(crate) fn is_refused(&self) -> bool {
-        #[derive(Deserialize, Default)]
-        struct Carried {
-            #[serde(default)]
-            data: Data,
-        }
-        #[derive(Deserialize, Default)]
-        struct Data {
-            #[serde(default)]
-            refused: bool,
-        }
-        self.0.read::<Carried>().is_ok_and(|carried| carried.data.refused)
+        self.carried().refused
+    }
+
+    fn carried(&self) -> Carried {
+        self.0.read::<Carrying>().unwrap_or_default().data
     }
 
     /// An error object somebody else wrote; it passes through as it is.

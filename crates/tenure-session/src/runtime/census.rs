@@ -12,6 +12,10 @@ use parking_lot::Mutex;
 use crate::error::{Error, Reason};
 use crate::id::{Principal, SessionKey};
 use crate::limits::Limits;
+use crate::port::store::{Record, Space, Store};
+
+/// Records that are counted at a time.
+const PAGE: usize = 256;
 
 #[derive(Default)]
 pub(crate) struct Census {
@@ -79,15 +83,43 @@ impl Census {
         Seat { census: Arc::clone(self), principal: principal.clone(), kept: false }
     }
 
+    /// Counts what an earlier process left in a space, page by page.
+    pub(crate) async fn count(
+        &self,
+        store: &dyn Store,
+        space: Space,
+        owner_of: impl Fn(&Record) -> Option<Principal> + Send,
+    ) {
+        let mut after = None;
+        loop {
+            let page = match store.list(space, after, PAGE).await {
+                Ok(page) => page,
+                Err(error) => {
+                    tracing::warn!(%error, ?space, "could not count what is in the store");
+                    break;
+                }
+            };
+            let Some((last, _)) = page.last() else { break };
+            after = Some(*last);
+            for (key, record) in &page {
+                if let Some(owner) = owner_of(record) {
+                    self.found(*key, &owner);
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        self.found_all();
+    }
+
     /// Counts a session that an earlier process left; they come in key order.
-    pub(crate) fn found(&self, key: SessionKey, principal: &Principal) {
+    fn found(&self, key: SessionKey, principal: &Principal) {
         let mut counts = self.counts.lock();
         counts.counted = Some(key);
         counts.add(principal);
     }
 
     /// All sessions of earlier processes are counted.
-    pub(crate) fn found_all(&self) {
+    fn found_all(&self) {
         self.counts.lock().all_counted = true;
     }
 

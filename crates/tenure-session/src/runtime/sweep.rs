@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::sessions::Inner;
 use crate::id::Principal;
 use crate::port::clock::Time;
-use crate::port::store::{Expected, RecordKey, Space, StoreError, Version};
+use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
 use crate::record::{End, Kept};
 
 /// When a record that cannot be read is tried again.
@@ -41,28 +41,13 @@ pub(super) async fn run(inner: Arc<Inner>) {
 
 /// Counts the sessions that an earlier process left.
 async fn count(inner: &Inner) {
-    let mut after = None;
-    loop {
-        let page = match inner.store.list(Space::Session, after, PAGE).await {
-            Ok(page) => page,
-            Err(error) => {
-                tracing::warn!(%error, "could not count the sessions in the store");
-                break;
-            }
-        };
-        let Some((last, _)) = page.last() else { break };
-        after = Some(*last);
-        for (key, record) in &page {
-            if let Ok(Kept::Session(session)) = Kept::decode(&record.value)
-                && Time(session.created) < inner.began
-            {
-                let owner = session.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named);
-                inner.census.found(*key, &owner);
-            }
+    let owner_of = |record: &Record| match Kept::decode(&record.value) {
+        Ok(Kept::Session(session)) if Time(session.created) < inner.began => {
+            Some(session.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named))
         }
-        tokio::task::yield_now().await;
-    }
-    inner.census.found_all();
+        _ => None,
+    };
+    inner.census.count(inner.store.as_ref(), Space::Session, owner_of).await;
 }
 
 async fn sweep(inner: &Arc<Inner>) -> Result<(), StoreError> {

@@ -9,7 +9,7 @@ use super::record::{About, Head, StateRecord};
 use super::states::{Inner, label};
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::Time;
-use crate::port::store::{Expected, RecordKey, Space, StoreError, Version};
+use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
 use crate::record::End;
 
 /// How many records are handled at a time.
@@ -38,28 +38,11 @@ pub(super) async fn run(inner: Arc<Inner>) {
 
 /// Counts the states that an earlier process left.
 async fn count(inner: &Inner) {
-    let mut after = None;
-    loop {
-        let page = match inner.store.list(Space::State, after, PAGE).await {
-            Ok(page) => page,
-            Err(error) => {
-                tracing::warn!(%error, "could not count the states in the store");
-                break;
-            }
-        };
-        let Some((last, _)) = page.last() else { break };
-        after = Some(*last);
-        for (key, record) in &page {
-            if let Ok(StateRecord { head, .. }) = StateRecord::decode(&record.value)
-                && head.end.is_none()
-                && Time(head.created) < inner.began
-            {
-                inner.census.found(*key, &owner(&head));
-            }
-        }
-        tokio::task::yield_now().await;
-    }
-    inner.census.found_all();
+    let owner_of = |record: &Record| {
+        let head = StateRecord::decode(&record.value).ok()?.head;
+        (head.end.is_none() && Time(head.created) < inner.began).then(|| owner(&head))
+    };
+    inner.census.count(inner.store.as_ref(), Space::State, owner_of).await;
 }
 
 async fn sweep(inner: &Inner) -> Result<(), StoreError> {
