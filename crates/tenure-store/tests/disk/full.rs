@@ -144,6 +144,8 @@ async fn a_full_disk_refuses_what_grows_and_works_again_when_there_is_room() {
     assert_eq!(store.restore(key(50), SavedLog::default()).await, Err(full));
     let conflict = store.put(old, value.clone(), Expected::Absent, None).await;
     assert_eq!(conflict, Err(StoreError::Conflict { current: Some(version) }));
+    // A session that is there can be woken: nothing grows by that.
+    store.claim(key(3), NodeId::random(), Some(epochs[3])).await.expect("a claim of what is owned already");
     // What does not grow is written, what removes is done, and everything can be read.
     let version = store.put(old, value.clone(), Expected::Version(version), None).await.unwrap();
     assert_eq!(store.get(old).await.unwrap().unwrap().value, value);
