@@ -184,9 +184,9 @@ pub(super) async fn run(plan: &Plan) -> Result<ManyReport> {
         writes: 0,
         ..warm.clone()
     };
-    // Before anything is added: what was written last lies in memory.
-    let cold: Found = ask_about_data(Job::Find(cold)).await.context("find states, cold")?;
+    // In this order: the files are still in the file cache from being written.
     let warm: Found = ask_about_data(Job::Find(warm)).await.context("find states")?;
+    let cold: Found = ask_about_data(Job::Find(cold)).await.context("find states, cold")?;
     progress::note(&format!("many: find p50 {:.1} µs, cold {:.0} µs", warm.any.p50_us, cold.any.p50_us));
     Ok(ManyReport {
         command: plan.command(DataQuestion::Many),
@@ -195,7 +195,7 @@ pub(super) async fn run(plan: &Plan) -> Result<ManyReport> {
         opens,
         rows: vec![
             ("`find`, read lately", warm.lately),
-            ("`find`, any, in the file cache", warm.any),
+            ("`find`, not read lately, in the file cache", warm.any),
             ("`find`, cold", cold.any),
             ("`find` that writes down the use", warm.put_off),
             ("`create`, one at a time", warm.make),
@@ -319,28 +319,25 @@ impl Find {
             States::at_rest(store, Arc::new(Still(time)), StateLimits::default())
         };
         let states = at(Time(self.at));
-        let (any, list) = match self.heat {
-            Heat::Cold => {
-                drop_file_cache(&self.place.store)?;
-                // Those that were made first: what was made last is still in the journal, and with it in memory.
-                let any = find(&states, &names[..names.len().div_ceil(3)], self.finds).await?;
-                drop_file_cache(&self.place.store)?;
-                (any, list(&states, &names, self.lists).await?)
-            }
-            Heat::Warm => {
-                // Once without being recorded, so that what is measured is warm.
-                find(&states, &names, self.finds).await?;
-                list(&states, &names, self.lists).await?;
-                let any = find(&states, &names, self.finds).await?;
-                (any, list(&states, &names, self.lists).await?)
-            }
-        };
+        // Each once, so that none of them was read lately. Those that were made first: what was made last is
+        // still in the journal, and with it in memory.
+        let first = shuffled(&names[..names.len().div_ceil(3)]);
+        let once = &first[..self.finds.min(first.len())];
+        if self.heat == Heat::Cold {
+            drop_file_cache(&self.place.store)?;
+        }
+        let any = find(&states, once, once.len()).await?;
+        if self.heat == Heat::Cold {
+            drop_file_cache(&self.place.store)?;
+        }
+        let list = list(&states, &names, self.lists).await?;
         let few = &names[..names.len().min(LATELY)];
-        find(&states, few, self.finds).await?;
+        // Once without being recorded.
+        find(&states, few, few.len()).await?;
         let lately = find(&states, few, self.finds).await?;
         // So much later that every use has to be written down, but before they expire.
         let later = at(Time(self.at).after(Duration::from_secs(20 * 60)));
-        let put_off = put_off(&later, &names[..self.writes.min(names.len())]).await?;
+        let put_off = put_off(&later, &names[names.len().saturating_sub(self.writes)..]).await?;
         let mut made = Histogram::new();
         for number in 0..self.writes as u64 {
             let started = now();
@@ -370,11 +367,16 @@ fn names(file: &Path) -> Result<Vec<(Principal, StateId)>> {
     read.collect()
 }
 
-/// Finds states at random.
+fn shuffled(names: &[(Principal, StateId)]) -> Vec<(Principal, StateId)> {
+    let mut names = names.to_vec();
+    fastrand::Rng::with_seed(5).shuffle(&mut names);
+    names
+}
+
+/// Finds states in turn, and from the beginning again.
 async fn find(states: &States, names: &[(Principal, StateId)], count: usize) -> Result<Histogram> {
-    let (mut latency, mut random) = (Histogram::new(), fastrand::Rng::with_seed(5));
-    for _ in 0..count {
-        let (owner, id) = &names[random.usize(..names.len())];
+    let mut latency = Histogram::new();
+    for (owner, id) in names.iter().cycle().take(count) {
         let started = now();
         let found: State = states.find(owner, *id).await.context("find a state")?;
         latency.record(started.elapsed());
