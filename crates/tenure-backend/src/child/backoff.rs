@@ -1,8 +1,12 @@
 //! A server that keeps failing is not started again at once: the pauses grow, and differ from try to try.
+//!
+//! A command that does not come up holds up everybody. A server that comes up and then dies holds up its own session
+//! alone: it may be that session's requests that kill it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -12,6 +16,9 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// A child that lived this long did not fail at once.
 const LIVED: Duration = Duration::from_secs(10);
 
+/// Sessions that are remembered before those are forgotten that have not failed for long.
+const REMEMBERED: usize = 256;
+
 /// When a child began, and a word from it when it ends by itself.
 pub(super) struct Life {
     pub(super) began: Instant,
@@ -19,7 +26,15 @@ pub(super) struct Life {
 }
 
 #[derive(Default, Clone)]
-pub(super) struct Backoff(Arc<Mutex<State>>);
+pub(super) struct Backoff(Arc<Mutex<Failures>>);
+
+#[derive(Default)]
+struct Failures {
+    /// Of the command to come up.
+    start: State,
+    /// Of servers to stay, by their session's label.
+    sessions: HashMap<String, State>,
+}
 
 #[derive(Default)]
 struct State {
@@ -28,40 +43,54 @@ struct State {
 }
 
 impl Backoff {
-    /// How long not to try.
-    pub(super) fn wait(&self) -> Option<Duration> {
-        let state = self.0.lock();
-        let wait = state.not_before?.saturating_duration_since(Instant::now());
+    /// How long not to try for this session.
+    pub(super) fn wait(&self, session: &str) -> Option<Duration> {
+        let failures = self.0.lock();
+        let own = failures.sessions.get(session).and_then(|state| state.not_before);
+        let wait = failures.start.not_before.max(own)?.saturating_duration_since(Instant::now());
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// It failed; returns how long not to try.
+    /// It did not come up; returns how long not to try.
     pub(super) fn failed(&self) -> Duration {
-        let mut state = self.0.lock();
-        // The first failure may be a mishap.
-        let grown = FIRST * 2_u32.saturating_pow(state.failures.min(10)) / 2;
-        state.failures += 1;
-        let pause = if state.failures == 1 { Duration::ZERO } else { jitter(grown.min(LONGEST)) };
-        state.not_before = Some(Instant::now() + pause);
-        pause
+        self.0.lock().start.failed()
     }
 
-    fn went_well(&self) {
-        *self.0.lock() = State::default();
-    }
-
-    /// Learns from how long a child lives.
-    pub(super) fn watch(&self, life: Life) {
+    /// It came up for this session; how long it lives is seen then.
+    pub(super) fn came_up(&self, session: String, life: Life) {
+        self.0.lock().start = State::default();
         let backoff = self.clone();
         #[expect(clippy::disallowed_methods, reason = "ends with the child, or after a few seconds")]
         tokio::spawn(async move {
             let lived = tokio::time::timeout_at(life.began + LIVED, life.ended).await;
+            let mut failures = backoff.0.lock();
             match lived {
-                Ok(Ok(())) => drop(backoff.failed()),
+                Ok(Ok(())) => failures.died(session),
                 // It lives on, or was told to go.
-                Ok(Err(_)) | Err(_) => backoff.went_well(),
+                Ok(Err(_)) | Err(_) => drop(failures.sessions.remove(&session)),
             }
         });
+    }
+}
+
+impl Failures {
+    fn died(&mut self, session: String) {
+        if self.sessions.len() >= REMEMBERED {
+            let now = Instant::now();
+            self.sessions.retain(|_, state| state.not_before.is_some_and(|then| now < then + LONGEST));
+        }
+        self.sessions.entry(session).or_default().failed();
+    }
+}
+
+impl State {
+    fn failed(&mut self) -> Duration {
+        // The first failure may be a mishap.
+        let grown = FIRST * 2_u32.saturating_pow(self.failures.min(10)) / 2;
+        self.failures += 1;
+        let pause = if self.failures == 1 { Duration::ZERO } else { jitter(grown.min(LONGEST)) };
+        self.not_before = Some(Instant::now() + pause);
+        pause
     }
 }
 
@@ -80,17 +109,46 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_up_to_a_limit_and_begin_anew() {
         let backoff = Backoff::default();
-        assert_eq!((backoff.wait(), backoff.failed()), (None, Duration::ZERO), "once may be a mishap");
+        assert_eq!((backoff.wait("s"), backoff.failed()), (None, Duration::ZERO), "once may be a mishap");
         let pauses: Vec<_> = (0..12).map(|_| backoff.failed()).collect();
         assert!(pauses[0] >= FIRST / 2 && pauses[0] <= FIRST * 2, "{pauses:?}");
         assert!(pauses[11] >= LONGEST / 2 && pauses[11] <= LONGEST, "{pauses:?}");
-        assert!(backoff.wait().is_some());
+        assert!(backoff.wait("any").is_some());
         tokio::time::advance(LONGEST).await;
-        assert_eq!(backoff.wait(), None);
-        let (ended, life) = tokio::sync::oneshot::channel();
-        backoff.watch(Life { began: Instant::now(), ended: life });
+        assert_eq!(backoff.wait("any"), None);
+        let (_lives, ended) = tokio::sync::oneshot::channel();
+        backoff.came_up("s".to_owned(), Life { began: Instant::now(), ended });
+        assert_eq!(backoff.failed(), Duration::ZERO, "one that came up has made up for it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_whose_servers_die_waits_alone_until_one_lives() {
+        let backoff = Backoff::default();
+        let die = async || {
+            let (end, ended) = tokio::sync::oneshot::channel();
+            backoff.came_up("bad".to_owned(), Life { began: Instant::now(), ended });
+            end.send(()).unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        for _ in 0..8 {
+            die().await;
+        }
+        assert!(backoff.wait("bad").is_some_and(|wait| wait > FIRST));
+        assert_eq!(backoff.wait("good"), None);
+        let (lives, ended) = tokio::sync::oneshot::channel();
+        backoff.came_up("bad".to_owned(), Life { began: Instant::now(), ended });
         tokio::time::sleep(LIVED + FIRST).await;
-        drop(ended);
-        assert_eq!(backoff.failed(), Duration::ZERO, "one that lived has made up for it");
+        assert_eq!((backoff.wait("bad"), backoff.0.lock().sessions.len()), (None, 0));
+        drop(lives);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_that_failed_long_ago_are_forgotten() {
+        let mut failures = Failures::default();
+        for number in 0..10 * REMEMBERED {
+            failures.died(format!("s-{number}"));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!(failures.sessions.len() <= REMEMBERED, "{}", failures.sessions.len());
     }
 }

@@ -1,11 +1,13 @@
 //! A link to a child: the handshake, requests in and answers out, and its end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tenure_session::message::{self, Message};
+use tenure_session::message::{self, Incoming, Message};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
+use tenure_session::runtime::Outlet;
 use tenure_session::{Method, Notification, Reason, RequestId, RpcError};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout};
@@ -25,6 +27,9 @@ const OUT: usize = 64;
 
 /// Bytes that are written at once, about.
 const TOGETHER: usize = 64 << 10;
+
+/// How long a child that is gone is listened to, should its output not end with it.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Why there is no link.
 pub(super) struct Failure {
@@ -50,10 +55,11 @@ pub(super) async fn open(pool: &Pool, open: Open) -> Result<(Opened, Life), Fail
     let (writer, reader) = (
         tokio::spawn(write(input, lines)),
         tokio::spawn(read(
-            output,
+            Lines::new(output, pool.command().limits.max_line_bytes),
             Arc::clone(&traffic),
             open.outlet.clone(),
-            pool.command().limits.max_line_bytes,
+            handle.gone(),
+            handle.hang_up(),
         )),
     );
     let link = ChildLink {
@@ -68,8 +74,9 @@ pub(super) async fn open(pool: &Pool, open: Open) -> Result<(Opened, Life), Fail
             Ok((Opened { link: Box::new(link), result }, Life { began, ended }))
         }
         Err(error) => {
-            let (what, tail) = (error.to_string(), link.handle.tail.last());
+            // Before its last words are looked at: until it is gone there may be more of them.
             link.end().await;
+            let (what, tail) = (error.to_string(), link.handle.tail.last());
             Err(Failure { error, what, tail })
         }
     }
@@ -112,14 +119,20 @@ impl Link for ChildLink {
         let text = line(&message::write_request(&id, &request.method, request.params.as_ref()));
         let traffic = Arc::clone(&self.traffic);
         Box::pin(async move {
-            traffic.send(text).await?;
+            let cancelled = || Err(RpcError::of(Reason::Cancelled, "The request was cancelled"));
+            tokio::select! {
+                biased;
+                sent = traffic.send(text) => sent?,
+                // The child takes nothing; it has not heard of the request.
+                () = context.cancelled() => return cancelled(),
+            }
             tokio::select! {
                 biased;
                 answer = &mut sent.answer => answer.unwrap_or_else(|_| Err(gone())),
                 () = context.cancelled() => {
                     // Should the child have no room for it, it finds out by itself that nobody wants the answer.
                     let _ = traffic.try_send(line(&message::write_cancelled(&id, "cancelled by the client")));
-                    Err(RpcError::of(Reason::Cancelled, "The request was cancelled"))
+                    cancelled()
                 }
             }
         })
@@ -160,28 +173,59 @@ async fn write(mut to: ChildStdin, mut lines: mpsc::Receiver<Bytes>) {
 }
 
 /// Reads what the child says until it says no more.
-async fn read(from: ChildStdout, traffic: Arc<Traffic>, outlet: tenure_session::runtime::Outlet, max: usize) {
-    let mut lines = Lines::new(from, max);
-    loop {
-        match lines.next().await {
-            Ok(Some(Line::Whole(text))) if text.iter().all(u8::is_ascii_whitespace) => {}
-            Ok(Some(Line::Whole(text))) => match Message::parse(&text) {
-                Ok(message) => traffic.hear(message).await,
-                Err(_) => garbage(&outlet, &text),
-            },
-            Ok(Some(Line::TooLong(start))) => {
-                tracing::error!(session = outlet.session_label(), max, start = %String::from_utf8_lossy(&start), "the server wrote a line that is too long; dropped");
-            }
-            Ok(None) | Err(_) => break,
-        }
+async fn read(
+    mut lines: Lines<ChildStdout>,
+    traffic: Arc<Traffic>,
+    outlet: Outlet,
+    gone_for_good: impl Future<Output = ()>,
+    hang_up: impl FnOnce(),
+) {
+    // A process that it has left behind, out of its group, may keep its output open.
+    let last_words = async {
+        gone_for_good.await;
+        tokio::time::sleep(LAST_WORDS).await;
+    };
+    tokio::select! {
+        () = hear_all(&mut lines, &traffic, &outlet) => {}
+        () = last_words => tracing::warn!(session = outlet.session_label(), "the server has ended, but somebody keeps its output open"),
     }
+    // Before the link is closed, so that it does not pass for one that was told to go.
+    hang_up();
     // First, so that whoever is told that the server is gone finds the session without one.
     outlet.link_lost();
     traffic.over(&gone());
 }
 
+async fn hear_all(lines: &mut Lines<ChildStdout>, traffic: &Arc<Traffic>, outlet: &Outlet) {
+    loop {
+        match lines.next().await {
+            Ok(Some(Line::Whole(text))) if text.iter().all(u8::is_ascii_whitespace) => {}
+            Ok(Some(Line::Whole(text))) => hear(&text, traffic, outlet).await,
+            Ok(Some(Line::TooLong(start))) => {
+                tracing::error!(session = outlet.session_label(), start = %String::from_utf8_lossy(&start), "the server wrote a line that is too long; dropped");
+            }
+            Ok(None) | Err(_) => return,
+        }
+    }
+}
+
+async fn hear(text: &Bytes, traffic: &Arc<Traffic>, outlet: &Outlet) {
+    match Incoming::parse(text) {
+        Ok(Incoming::One(message)) => traffic.hear(message).await,
+        Ok(Incoming::Batch(messages)) => {
+            for message in messages {
+                match Message::parse(message.bytes()) {
+                    Ok(message) => traffic.hear(message).await,
+                    Err(_) => garbage(outlet, message.bytes()),
+                }
+            }
+        }
+        Err(_) => garbage(outlet, text),
+    }
+}
+
 /// Many servers print what they should log.
-fn garbage(outlet: &tenure_session::runtime::Outlet, text: &[u8]) {
+fn garbage(outlet: &Outlet, text: &[u8]) {
     let start = String::from_utf8_lossy(&text[..text.len().min(256)]).into_owned();
     tracing::warn!(
         session = outlet.session_label(),

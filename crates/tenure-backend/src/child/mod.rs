@@ -58,29 +58,29 @@ impl Backend for ChildBackend {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
+            let label = open.outlet.session_label();
             // A short pause is waited for; nobody is kept waiting for a long one.
-            match shared.backoff.wait() {
+            match shared.backoff.wait(&label) {
                 Some(wait) if wait <= PATIENCE => tokio::time::sleep(wait).await,
                 _ => {}
             }
-            if let Some(wait) = shared.backoff.wait() {
+            if let Some(wait) = shared.backoff.wait(&label) {
                 let seconds = wait.as_secs_f32();
                 let words = format!(
                     "The server keeps failing; it is started again in {seconds:.1} s at the earliest"
                 );
                 return Err(RpcError::of(Reason::BackendUnavailable, words));
             }
-            let label = open.outlet.session_label();
             match link::open(&shared.pool, open).await {
                 Ok((opened, life)) => {
-                    shared.backoff.watch(life);
+                    shared.backoff.came_up(label, life);
                     Ok(opened)
                 }
                 Err(failure) => {
-                    let wait = shared.backoff.failed();
+                    let next_try_ms = u64::try_from(shared.backoff.failed().as_millis()).unwrap_or(u64::MAX);
                     let program = shared.command.program.display();
                     tracing::error!(
-                        session = label, %program, stderr = failure.tail, next_try_ms = wait.as_millis(),
+                        session = label, %program, stderr = failure.tail, next_try_ms,
                         "the server could not be started: {}", failure.what
                     );
                     Err(failure.error)

@@ -13,12 +13,19 @@ use super::warden::Warden;
 pub(super) struct Pool {
     command: ChildCommand,
     warden: Option<Arc<Warden>>,
-    ready: Arc<Mutex<VecDeque<Process>>>,
+    ready: Mutex<Ready>,
+}
+
+#[derive(Default)]
+struct Ready {
+    processes: VecDeque<Process>,
+    /// Those that are being started. Without counting them, sessions that begin together would each start one too many.
+    starting: usize,
 }
 
 impl Pool {
     pub(super) fn new(command: ChildCommand, warden: Option<Arc<Warden>>) -> Self {
-        Self { command, warden, ready: Arc::default() }
+        Self { command, warden, ready: Mutex::default() }
     }
 
     pub(super) fn command(&self) -> &ChildCommand {
@@ -28,7 +35,7 @@ impl Pool {
     /// A child that has just been started, or was before.
     pub(super) fn take(&self) -> std::io::Result<Process> {
         loop {
-            let ready = self.ready.lock().pop_front();
+            let ready = self.ready.lock().processes.pop_front();
             match ready {
                 // It may have died while it waited.
                 Some(mut process) => {
@@ -51,14 +58,25 @@ impl Pool {
 
     /// Starts as many as are to be ready.
     pub(super) fn fill(&self) {
-        while self.ready.lock().len() < self.command.limits.warm {
-            match Process::start(&self.command, self.warden.clone()) {
-                Ok(process) => self.ready.lock().push_back(process),
+        while self.wants_another() {
+            let started = Process::start(&self.command, self.warden.clone());
+            let mut ready = self.ready.lock();
+            ready.starting -= 1;
+            match started {
+                Ok(process) => ready.processes.push_back(process),
                 Err(error) => {
+                    drop(ready);
                     tracing::warn!(program = %self.command.program.display(), %error, "could not start a server ahead");
                     return;
                 }
             }
         }
+    }
+
+    fn wants_another(&self) -> bool {
+        let mut ready = self.ready.lock();
+        let wants = ready.processes.len() + ready.starting < self.command.limits.warm;
+        ready.starting += usize::from(wants);
+        wants
     }
 }

@@ -3,8 +3,10 @@
 //! It is asked to leave by closing its input, then told to, then made to. Whatever it has left behind in its group
 //! goes with it. Somebody always waits for it, so it never stays as a zombie.
 
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -15,6 +17,9 @@ use tokio_util::sync::CancellationToken;
 use super::command::ChildCommand;
 use super::tail::Tail;
 use super::warden::Warden;
+
+/// How long a child's standard error is read on when it is gone.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// A child and its pipes.
 pub(super) struct Process {
@@ -29,6 +34,8 @@ pub(super) struct Handle {
     pub(super) id: u32,
     /// Cancelled: the child has to go. The input must be closed by whoever has it.
     leave: CancellationToken,
+    /// It closed its output before anybody told it to go, and so left by itself, whatever is seen first.
+    hung_up: Arc<AtomicBool>,
     /// True when it is gone, and all it started.
     gone: watch::Receiver<bool>,
     /// Told if it ends without having been told to.
@@ -65,16 +72,27 @@ impl Process {
         let leave = CancellationToken::new();
         let (tell_gone, gone) = watch::channel(false);
         let (tell_ended, ended) = oneshot::channel();
-        let keeper = Keeper { child, id, leave: leave.clone(), grace: command.limits.grace, warden };
+        let hung_up = Arc::new(AtomicBool::new(false));
+        let keeper = Keeper {
+            child,
+            id,
+            leave: leave.clone(),
+            hung_up: Arc::clone(&hung_up),
+            grace: command.limits.grace,
+            tail: tail.clone(),
+            warden,
+        };
         #[expect(clippy::disallowed_methods, reason = "both end with the child")]
         {
-            tokio::spawn(tail.clone().follow(errors, id));
+            let follow = tokio::spawn(tail.clone().follow(errors, id));
             tokio::spawn(async move {
                 keeper.keep(tell_ended).await;
+                // Its last words are what an operator wants to see; somebody out of reach may keep the pipe open.
+                drop(timeout(LAST_WORDS, follow).await);
                 tell_gone.send_replace(true);
             });
         }
-        let handle = Handle { tail, id, leave, gone, ended_by_itself: Some(ended) };
+        let handle = Handle { tail, id, leave, hung_up, gone, ended_by_itself: Some(ended) };
         Ok(Self { input, output, handle })
     }
 }
@@ -99,22 +117,27 @@ struct Keeper {
     child: Child,
     id: u32,
     leave: CancellationToken,
-    grace: std::time::Duration,
+    hung_up: Arc<AtomicBool>,
+    grace: Duration,
+    tail: Tail,
     warden: Option<Arc<Warden>>,
 }
 
 impl Keeper {
     async fn keep(mut self, ended: oneshot::Sender<()>) {
-        tokio::select! {
-            status = self.child.wait() => {
-                match status {
-                    Ok(status) => tracing::warn!(child = self.id, %status, "the server ended by itself"),
-                    Err(error) => tracing::error!(child = self.id, %error, "lost track of a child"),
-                }
+        let (status, told) = tokio::select! {
+            status = self.child.wait() => (status, false),
+            () = self.leave.cancelled() => (self.end().await, true),
+        };
+        let session = self.tail.session();
+        match status {
+            Err(error) => tracing::error!(session, child = self.id, %error, "lost track of a child"),
+            Ok(status) if !told || self.hung_up.load(Ordering::Relaxed) => {
+                tracing::warn!(session, child = self.id, %status, "the server ended by itself");
                 // Nobody may be interested.
                 let _ = ended.send(());
             }
-            () = self.leave.cancelled() => self.end().await,
+            Ok(status) => tracing::debug!(session, child = self.id, %status, "the server has left"),
         }
         // What it started and left behind, also if it left in good order.
         self.signal(Signal::KILL);
@@ -123,17 +146,22 @@ impl Keeper {
         }
     }
 
-    async fn end(&mut self) {
-        if timeout(self.grace, self.child.wait()).await.is_ok() {
-            return;
+    async fn end(&mut self) -> std::io::Result<ExitStatus> {
+        if let Ok(status) = timeout(self.grace, self.child.wait()).await {
+            return status;
         }
         self.signal(Signal::TERM);
-        if timeout(self.grace, self.child.wait()).await.is_ok() {
-            return;
+        if let Ok(status) = timeout(self.grace, self.child.wait()).await {
+            return status;
         }
-        tracing::warn!(child = self.id, "the server did not leave when it was told to; it is killed");
+        let session = self.tail.session();
+        tracing::warn!(
+            session,
+            child = self.id,
+            "the server did not leave when it was told to; it is killed"
+        );
         self.signal(Signal::KILL);
-        drop(self.child.wait().await);
+        self.child.wait().await
     }
 
     fn signal(&self, signal: Signal) {
@@ -145,9 +173,20 @@ impl Keeper {
 }
 
 impl Handle {
-    /// Resolves when the child is gone, and all it started.
+    /// To be called when its output ends.
+    pub(super) fn hang_up(&self) -> impl FnOnce() + Send + 'static {
+        let (leave, hung_up) = (self.leave.clone(), Arc::clone(&self.hung_up));
+        move || hung_up.store(!leave.is_cancelled(), Ordering::Relaxed)
+    }
+
+    /// Tells the child to go; resolves when it is gone, and all it started.
     pub(super) fn end(&self) -> impl Future<Output = ()> + Send + 'static {
         self.leave.cancel();
+        self.gone()
+    }
+
+    /// Resolves when the child is gone, and all it started.
+    pub(super) fn gone(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut gone = self.gone.clone();
         async move {
             // Gone without a word: the runtime has ended.

@@ -28,6 +28,11 @@ impl Tail {
         self.0.lock().session = Some(session.to_owned());
     }
 
+    /// The session it serves, once it has one.
+    pub(super) fn session(&self) -> Option<String> {
+        self.0.lock().session.clone()
+    }
+
     /// The last lines.
     pub(super) fn last(&self) -> String {
         self.0.lock().lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")

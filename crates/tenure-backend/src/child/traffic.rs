@@ -1,8 +1,8 @@
 //! Which message from a single stream belongs to which request.
 //!
 //! Towards the child every request has an id of ours. What comes back is put where it belongs: a response by its
-//! id, progress by its token, a log message or a question with the one request that is in flight, if there is one,
-//! and everything else with the session.
+//! id, progress by its token, a log message or a question with the one request of the client's that is in flight, if
+//! there is one, and everything else with the session.
 
 use std::sync::Arc;
 
@@ -187,20 +187,26 @@ impl Traffic {
         }
         let progress: Progress<'_> = params?.read().ok()?;
         let state = self.state.lock();
-        let of = |call: &&Waiting| {
-            call.token.as_ref().is_some_and(|token| token.bytes() == progress.token.get().as_bytes())
-        };
+        let of = |call: &&Waiting| call.token.as_ref().is_some_and(|token| same(token, progress.token));
         state.calls.values().find(of).map(|call| Arc::clone(&call.context))
     }
 
     fn only_one(&self) -> Option<Arc<CallContext>> {
         let state = self.state.lock();
-        let mut calls = state.calls.values();
+        // What a child says while we tell it of the log level and the like is not about that.
+        let mut calls = state.calls.values().filter(|call| !call.context.is_our_own());
         match (calls.next(), calls.next()) {
             (Some(only), None) => Some(Arc::clone(&only.context)),
             _ => None,
         }
     }
+}
+
+/// Whether two tokens are the same. A server may have written a text with other escapes.
+fn same(token: &RawJson, other: &RawValue) -> bool {
+    let read = |text: &[u8]| serde_json::from_slice::<String>(text).ok();
+    let other = other.get().as_bytes();
+    token.bytes() == other || read(other).is_some_and(|other| read(token.bytes()) == Some(other))
 }
 
 impl Drop for Sent {
