@@ -1,0 +1,28 @@
+//! A gateway in front of servers that are child processes: `tenure serve -- COMMAND`, real processes on real pipes.
+//!
+//! Every test starts a gateway of its own. Processes are found by a variable in their environment that no other test
+//! has, so that whatever is left behind is seen, whoever its parent is by then.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests start tasks, look at the clock, and fail by panicking"
+)]
+
+mod asking;
+mod bytes;
+mod crashing;
+mod family;
+mod gateway;
+mod leaking;
+mod leaving;
+mod limits;
+mod loops;
+mod noise;
+mod passing;
+#[path = "../it/cli/process.rs"]
+#[expect(dead_code, reason = "shared with the other tests, which use more of it")]
+mod process;
+#[path = "../it/support/mod.rs"]
+#[expect(dead_code, reason = "shared with the other tests, which use more of it")]
+mod support;
