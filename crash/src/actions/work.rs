@@ -20,8 +20,8 @@ pub(crate) struct Workspace {
     pub(crate) cookie: Value,
     made: Instant,
     sent: u64,
-    acknowledged: u64,
-    last: Instant,
+    /// When each note was acknowledged.
+    acknowledged: Vec<Instant>,
 }
 
 /// The workspace of a session; made if it has none.
@@ -37,7 +37,7 @@ pub(crate) async fn open(world: &World, session: &Session, rng: &mut Rng) -> Opt
         return None;
     };
     let cookie = json!({ "mcp/session": { "id": id } });
-    let work = Workspace { cookie: cookie.clone(), made, sent: 0, acknowledged: 0, last: made };
+    let work = Workspace { cookie: cookie.clone(), made, sent: 0, acknowledged: Vec::new() };
     *session.work.lock() = Some(work);
     Some(cookie)
 }
@@ -52,8 +52,7 @@ pub(crate) fn sending(session: &Session) {
 /// A note was acknowledged.
 pub(crate) fn acknowledged(session: &Session) {
     if let Some(work) = &mut *session.work.lock() {
-        work.acknowledged += 1;
-        work.last = Instant::now();
+        work.acknowledged.push(Instant::now());
     }
 }
 
@@ -81,9 +80,12 @@ pub(crate) async fn check(world: &World, session: &Session, rng: &mut Rng) {
         return world.violation(&who, Fault::new(Kind::WrongAnswer, answer.to_string()));
     };
     count(&world.tally.states);
-    let detail = format!("{notes} notes; {} acknowledged, {} sent", work.acknowledged, work.sent);
-    if notes < work.acknowledged {
-        if !world.could_lose(work.last) {
+    let acknowledged = work.acknowledged.len() as u64;
+    let safe = work.acknowledged.iter().filter(|at| !world.could_lose(**at)).count() as u64;
+    let detail =
+        format!("{notes} notes; {acknowledged} acknowledged, {safe} of them safely, {} sent", work.sent);
+    if notes < acknowledged {
+        if notes < safe {
             world.violation(&who, Fault::new(Kind::StateLost, detail));
         }
         // What is gone cannot be counted on any more; begin anew.
