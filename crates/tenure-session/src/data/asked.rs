@@ -21,10 +21,10 @@ pub(super) struct Asked<'a> {
     meta: Option<Meta<'a>>,
     /// Some clients of the strawman spell it so in all requests but `tools/call`.
     #[serde(rename = "meta", borrow, default)]
-    misspelt: Option<Meta<'a>>,
+    misspelt: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone, Copy)]
 struct Meta<'a> {
     #[serde(rename = "mcp/session", borrow, default)]
     strawman: Option<&'a RawValue>,
@@ -42,9 +42,12 @@ pub(super) struct Cookie {
 }
 
 impl<'a> Asked<'a> {
-    /// Reads params. What cannot be read says nothing; the backend will say what is wrong with it.
-    pub(super) fn read(params: Option<&'a RawJson>) -> Self {
-        params.and_then(|params| params.read().ok()).unwrap_or_default()
+    /// Reads params; `None` if they make no sense, so that nobody can tell what a server will make of them.
+    pub(super) fn read(params: Option<&'a RawJson>) -> Option<Self> {
+        match params {
+            Some(params) => params.read().ok(),
+            None => Some(Self::default()),
+        }
     }
 
     /// The cookie, if there is one. Clients send back the whole of it, or only its id.
@@ -62,7 +65,13 @@ impl<'a> Asked<'a> {
             #[serde(default)]
             state: Option<String>,
         }
-        let Some(meta) = self.meta.as_ref().or(self.misspelt.as_ref()) else { return Ok(None) };
+        // Under the other name it may be anything, and is none of our business then.
+        let misspelt = || self.misspelt.and_then(|meta| serde_json::from_str::<Meta<'_>>(meta.get()).ok());
+        let meta = match &self.meta {
+            Some(meta) => Some(*meta),
+            None => misspelt(),
+        };
+        let Some(meta) = meta else { return Ok(None) };
         for cookie in [meta.strawman, meta.draft].into_iter().flatten() {
             if cookie.get().len() > max_bytes {
                 return Err(invalid(format!("a session cookie may have {max_bytes} bytes")));
@@ -94,7 +103,8 @@ mod tests {
 
     fn cookie(params: &'static str) -> Result<Option<(Dialect, String)>, String> {
         let params = RawJson::trusted(params);
-        let cookie = Asked::read(Some(&params)).cookie(100).map_err(|error| error.message())?;
+        let asked = Asked::read(Some(&params)).ok_or("unreadable")?;
+        let cookie = asked.cookie(100).map_err(|error| error.message())?;
         Ok(cookie.map(|cookie| (cookie.dialect, cookie.id)))
     }
 
@@ -125,7 +135,9 @@ mod tests {
             (r#"{"meta":{"mcp/session":{"id":"a"}}}"#, found(Dialect::Strawman, "a")),
             (r#"{"_meta":{"mcp/session":{}}}"#, Err("a session cookie without an id".to_owned())),
             (r#"{"_meta":{"mcp/session":"a"}}"#, Err("a session cookie without an id".to_owned())),
-            ("[]", Ok(None)),
+            (r#"{"meta":1}"#, Ok(None)),
+            (r#"{"_meta":1}"#, Err("unreadable".to_owned())),
+            (r#"{"name":"x","name":"x"}"#, Err("unreadable".to_owned())),
         ];
         for (params, expected) in table {
             assert_eq!(cookie(params), expected, "{params}");
@@ -136,7 +148,7 @@ mod tests {
     fn a_cookie_has_a_largest_size() {
         let long = format!(r#"{{"_meta":{{"mcp/session":{{"id":"{}"}}}}}}"#, "x".repeat(100));
         let params = RawJson::trusted(long);
-        let error = Asked::read(Some(&params)).cookie(100).unwrap_err();
+        let error = Asked::read(Some(&params)).unwrap().cookie(100).unwrap_err();
         assert_eq!((error.code(), error.message().as_str()), (-32602, "a session cookie may have 100 bytes"));
     }
 }

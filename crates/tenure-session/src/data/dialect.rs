@@ -74,9 +74,14 @@ impl Dialect {
             Self::Draft => ("sessionId", "expiresAt"),
         };
         // Neither ids nor dates nor what is sealed need escapes; this is written with every answer.
-        let mut cookie = format!(r#"{{"{id_name}":"{}""#, state.id().cookie());
+        let mut cookie = String::with_capacity(96);
+        for part in ["{\"", id_name, "\":\"", &state.id().cookie(), "\""] {
+            cookie.push_str(part);
+        }
         if let Some(expiry) = state.expiry() {
-            cookie += &format!(r#","{expiry_name}":"{}""#, date(expiry));
+            for part in [",\"", expiry_name, "\":\"", &date(expiry), "\""] {
+                cookie.push_str(part);
+            }
         }
         if let Some(seal) = &policy.seal {
             let room = policy.max_cookie_bytes.saturating_sub(cookie.len() + r#","state":""}"#.len());

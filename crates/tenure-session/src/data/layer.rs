@@ -8,12 +8,13 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use serde::Deserialize;
 use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::asked::{Asked, Cookie};
 use super::dialect::{Dialect, invalid};
 use super::kinds::KindOfState;
 use super::policy::{Policy, Required};
-use super::tools::Role;
+use super::tools::{Deed, Role};
 use super::{splice, tools};
 use crate::error::{Reason, RpcError};
 use crate::id::Principal;
@@ -86,16 +87,8 @@ impl Shared {
         }
     }
 
-    /// The answer to `initialize` with what we add; `None` if the server keeps data sessions itself.
-    fn introduce(&self, result: &RawJson) -> Option<RawJson> {
-        let text = std::str::from_utf8(result.bytes()).ok()?;
-        let capabilities = splice::member(text, "capabilities").map_or("{}", |there| there.get());
-        let experimental = splice::member(capabilities, "experimental").map_or("{}", |there| there.get());
-        if splice::member(capabilities, "sessions").is_some()
-            || splice::member(experimental, "session").is_some()
-        {
-            return None;
-        }
+    /// The answer to `initialize` with what we add, as far as it makes sense.
+    fn introduce(&self, text: &str) -> Option<RawJson> {
         let mut session = json!({ "features": FEATURES, "required": self.demand() });
         if let Some(version) = self.policy.version {
             session["version"] = version.into();
@@ -111,6 +104,15 @@ impl Shared {
     }
 }
 
+/// Whether a server says that it keeps data sessions itself.
+fn keeps_its_own(text: &str) -> bool {
+    let there = |object: &str, name: &str| splice::member(object, name).map(|value| value.get().to_owned());
+    let set = |value: Option<String>| value.is_some_and(|value| value != "null");
+    let capabilities = there(text, "capabilities").unwrap_or_default();
+    let experimental = there(&capabilities, "experimental").unwrap_or_default();
+    set(there(&capabilities, "sessions")) || set(there(&experimental, "session"))
+}
+
 impl Backend for DataLayer {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
         let shared = Arc::clone(&self.shared);
@@ -118,13 +120,14 @@ impl Backend for DataLayer {
         let opened = self.inner.open(open);
         Box::pin(async move {
             let Opened { link, result } = opened.await?;
-            match shared.introduce(&result) {
-                Some(result) => Ok(Opened {
-                    link: Box::new(DataLink { inner: Arc::from(link), shared, spoken: Arc::new(spoken) }),
-                    result,
-                }),
-                None => Ok(Opened { link, result }),
+            let text = std::str::from_utf8(result.bytes()).unwrap_or_default();
+            if keeps_its_own(text) {
+                return Ok(Opened { link, result });
             }
+            // A server whose answer makes no sense is guarded all the same.
+            let result = shared.introduce(text).unwrap_or(result);
+            let link = DataLink { inner: Arc::from(link), shared, spoken: Arc::new(spoken) };
+            Ok(Opened { link: Box::new(link), result })
         })
     }
 }
@@ -192,7 +195,13 @@ impl Link for DataLink {
                 shared.answer(dialect, verb, &call.request, principal).await
             });
         }
-        let asked = Asked::read(call.request.params.as_ref());
+        let Some(asked) = Asked::read(call.request.params.as_ref()) else {
+            return match call.request.method {
+                // What tool it means, and whether that needs a session, is anybody's guess.
+                Method::ToolsCall => Box::pin(std::future::ready(Err(invalid("the params make no sense")))),
+                _ => self.inner.call(call),
+            };
+        };
         let cookie = match asked.cookie(self.shared.policy.max_cookie_bytes) {
             Ok(cookie) => cookie,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
@@ -201,10 +210,11 @@ impl Link for DataLink {
             Method::ToolsCall => asked.name.as_deref(),
             _ => None,
         };
-        let ours = tool.is_some_and(|tool| self.shared.needs(tool) || self.shared.roles.contains_key(tool));
+        let use_of = tool.map_or(Use::None, |tool| self.shared.use_of(tool, asked.arguments));
         // A tool that needs a state says so to us; of these only the handler knows.
         let may_need = matches!(call.request.method, Method::ResourcesRead | Method::PromptsGet);
-        if cookie.is_none() && !ours && !may_need && call.request.method != Method::ToolsList {
+        let passes = matches!(use_of, Use::None) && !may_need && call.request.method != Method::ToolsList;
+        if cookie.is_none() && passes {
             return self.inner.call(call);
         }
         if let Some(cookie) = &cookie {
@@ -215,7 +225,7 @@ impl Link for DataLink {
             shared: Arc::clone(&self.shared),
             spoken: Arc::clone(&self.spoken),
         };
-        Box::pin(way.go(call, cookie))
+        Box::pin(way.go(call, cookie, use_of))
     }
 
     fn notify(&self, notification: Notification) {
@@ -242,8 +252,43 @@ enum Footing {
     Answered(Reply),
 }
 
+/// What a call has to do with states.
+enum Use {
+    /// Nothing that we know of.
+    None,
+    /// It needs one, whichever.
+    Any,
+    /// It works on one of a kind, which it may name by a handle.
+    Of { kind: usize, handle: Option<String> },
+    /// It is answered here.
+    Ours { kind: usize, deed: Deed },
+    /// It names a handle that is none.
+    Wrong(RpcError),
+}
+
+impl Shared {
+    fn use_of(&self, tool: &str, arguments: Option<&RawValue>) -> Use {
+        match self.roles.get(tool) {
+            None if self.policy.required.of(tool) => Use::Any,
+            None => Use::None,
+            Some(Role::Does(kind, deed)) => Use::Ours { kind: *kind, deed: *deed },
+            Some(Role::Uses(kind)) => {
+                let argument = self.kinds[*kind].argument();
+                let handle = arguments.and_then(|arguments| splice::member(arguments.get(), argument));
+                match handle.map(RawValue::get).filter(|handle| *handle != "null") {
+                    None => Use::Of { kind: *kind, handle: None },
+                    Some(handle) => match serde_json::from_str(handle) {
+                        Ok(handle) => Use::Of { kind: *kind, handle: Some(handle) },
+                        Err(_) => Use::Wrong(invalid(format!("{argument} is not a string"))),
+                    },
+                }
+            }
+        }
+    }
+}
+
 impl Way {
-    async fn go(self, mut call: Call, cookie: Option<Cookie>) -> Reply {
+    async fn go(self, mut call: Call, cookie: Option<Cookie>, use_of: Use) -> Reply {
         let principal = call.context.caller().principal.clone();
         let found = match &cookie {
             Some(cookie) => Some(self.shared.by_cookie(cookie, &principal).await),
@@ -255,7 +300,8 @@ impl Way {
             Some(Err(Fault::Lost(lost))) => (None, Some(lost)),
             Some(Err(fault)) => return Err(fault.to_error().to_rpc()),
         };
-        let reply = match self.footing(&call, cookie.as_ref().zip(lost), state.clone(), &principal).await {
+        let lost = cookie.as_ref().zip(lost);
+        let reply = match self.footing(&call, use_of, lost, state.clone(), &principal).await {
             Footing::Answered(reply) => reply,
             Footing::Firm(working_on) => {
                 let list = call.request.method == Method::ToolsList;
@@ -264,13 +310,17 @@ impl Way {
                 }
                 let reply = self.inner.call(call).await;
                 let reply = if list { self.shared.listed(reply) } else { reply };
-                reply.map_err(|error| self.in_dialect(error, cookie.as_ref().zip(lost)))
+                reply.map_err(|error| self.in_dialect(error, lost))
             }
         };
         // A cookie that leads nowhere is taken back with the answer to a request that did not need it.
         match (reply, cookie, state) {
-            (Ok(result), Some(cookie), Some(state)) if self.shared.echoes(&cookie, &state) => {
-                Ok(self.shared.echoed(&result, cookie.dialect, &state))
+            (Ok(result), Some(cookie), Some(state)) => {
+                state.look_again().await;
+                match self.shared.echoes(&cookie, &state) {
+                    true => Ok(self.shared.echoed(&result, cookie.dialect, &state)),
+                    false => Ok(result),
+                }
             }
             (Ok(result), Some(cookie), None) => Ok(splice::with_meta(&result, cookie.dialect.key(), "null")),
             (reply, ..) => reply,
@@ -281,37 +331,37 @@ impl Way {
     async fn footing(
         &self,
         call: &Call,
+        use_of: Use,
         lost: Option<(&Cookie, Lost)>,
         state: Option<State>,
         principal: &Principal,
     ) -> Footing {
-        if call.request.method != Method::ToolsCall {
-            return Footing::Firm(state);
-        }
-        let asked = Asked::read(call.request.params.as_ref());
-        let tool = asked.name.as_deref().unwrap_or_default();
-        if let Some((kind, deed)) = self.shared.deed(tool) {
-            let done = self.shared.act(kind, deed, asked.arguments, principal, state.as_ref()).await;
-            return Footing::Answered(done);
-        }
-        let kind = self.shared.kind_of(tool);
-        let handle = kind.and_then(|kind| {
-            let argument = splice::member(asked.arguments?.get(), kind.argument())?;
-            Some((kind, argument.get()))
-        });
-        if let Some((kind, handle)) = handle.filter(|(_, handle)| *handle != "null") {
-            return self.on_handle(kind, handle, state, principal).await;
-        }
-        if let Some((cookie, lost)) = lost.filter(|_| self.shared.needs(tool)) {
+        let kind = match use_of {
+            Use::None => return Footing::Firm(state),
+            Use::Wrong(error) => return Footing::Answered(Err(error)),
+            Use::Ours { kind, deed } => {
+                let arguments = Asked::read(call.request.params.as_ref()).and_then(|asked| asked.arguments);
+                let kind = &self.shared.kinds[kind];
+                return Footing::Answered(
+                    self.shared.act(kind, deed, arguments, principal, state.as_ref()).await,
+                );
+            }
+            Use::Of { kind, handle: Some(handle) } => {
+                return self.on_handle(&self.shared.kinds[kind], handle, state, principal).await;
+            }
+            Use::Of { kind, handle: None } => Some(&self.shared.kinds[kind]),
+            Use::Any => None,
+        };
+        if let Some((cookie, lost)) = lost {
             return Footing::Answered(Err(cookie.dialect.lost(&self.shared.policy, &cookie.id, lost)));
         }
         match (state, kind) {
-            (Some(state), Some(kind)) if state.kind() != kind.kind => {
+            (None, _) => Footing::Answered(self.without(kind)),
+            (Some(state), Some(kind)) if !state.is_of(&kind.kind) => {
                 let (has, needs) = (state.kind(), kind.kind.as_str());
-                let words = format!("Your session is a {}, and {tool} works on a {needs}.", has.as_str());
+                let words = format!("Your session is a {}, and this tool works on a {needs}.", has.as_str());
                 Footing::Answered(Ok(tools::complaint(&words)))
             }
-            (None, _) if self.shared.needs(tool) => Footing::Answered(self.without(kind)),
             (state, _) => Footing::Firm(state),
         }
     }
@@ -319,13 +369,10 @@ impl Way {
     async fn on_handle(
         &self,
         kind: &KindOfState,
-        handle: &str,
+        handle: String,
         state: Option<State>,
         principal: &Principal,
     ) -> Footing {
-        let Ok(handle) = serde_json::from_str::<String>(handle) else {
-            return Footing::Answered(Err(invalid(format!("{} is not a string", kind.argument()))));
-        };
         let named = StateId::from_handle(&kind.kind, &handle);
         if let (Some(state), Some(named)) = (&state, named)
             && state.id() != named

@@ -48,7 +48,8 @@ impl Shared {
         let read = request.params.as_ref().map(RawJson::read::<Params>).transpose();
         let params =
             read.map_err(|error| invalid(format!("{}: {error}", request.method)))?.unwrap_or_default();
-        let asked = Asked::read(request.params.as_ref());
+        let asked =
+            Asked::read(request.params.as_ref()).ok_or_else(|| invalid("the params make no sense"))?;
         let cookie = asked.cookie(self.policy.max_cookie_bytes)?;
         if let Some(cookie) = &cookie {
             // What it carries may have to be put back first; if it cannot be, that is said below.

@@ -71,7 +71,9 @@ pub(super) fn member<'a>(object: &'a str, name: &str) -> Option<&'a RawValue> {
 pub(super) fn set(object: &str, path: &[&str], value: &str) -> Option<String> {
     let (name, rest) = path.split_first()?;
     let Members(members) = serde_json::from_str(object).ok()?;
+    // What is null is not there.
     let there = members.iter().rev().find(|(Name(key), _)| key == name).map(|(_, value)| value.get());
+    let there = there.filter(|value| *value != "null");
     let value: Cow<'_, str> = match rest {
         [] => value.into(),
         rest => set(there.unwrap_or("{}"), rest, value)?.into(),
@@ -131,6 +133,7 @@ mod tests {
         for (path, value, expected) in table {
             assert_eq!(set(object, path, value).as_deref(), Some(expected));
         }
+        assert_eq!(set(r#"{"n":null}"#, &["n", "m"], "1").as_deref(), Some(r#"{"n":{"m":1}}"#));
         assert_eq!(set(object, &["b", "c"], "1"), None, "a number has no members");
         assert_eq!(set("[]", &["b"], "1"), None);
     }

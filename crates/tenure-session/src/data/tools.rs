@@ -58,14 +58,6 @@ pub(super) fn roles(kinds: &[KindOfState]) -> HashMap<Box<str>, Role, RandomStat
 }
 
 impl Shared {
-    /// Which kind a tool of ours is for, and what it does.
-    pub(super) fn deed(&self, tool: &str) -> Option<(&KindOfState, Deed)> {
-        match self.roles.get(tool)? {
-            Role::Does(number, deed) => Some((&self.kinds[*number], *deed)),
-            Role::Uses(_) => None,
-        }
-    }
-
     /// Does it.
     pub(super) async fn act(
         &self,
@@ -150,17 +142,18 @@ impl Shared {
         proven: Option<&State>,
     ) -> Result<RawJson, RpcError> {
         let name = kind.kind.as_str();
-        let page = self.states.list(principal, None, MAX_LISTED).await;
+        let page = self.states.list_kind(principal, &kind.kind, MAX_LISTED).await;
         let page = page.map_err(|fault| fault.to_error().to_rpc())?;
-        let of_kind = page.states.iter().filter(|listed| *listed.kind == *name);
-        let mut found: Vec<Value> = of_kind
+        let mut found: Vec<Value> = page
+            .states
+            .iter()
             .filter_map(|listed| {
                 let handle = listed.id?.handle(&kind.kind);
                 Some(self.shown(kind, &handle, listed.expiry.map(date)))
             })
             .collect();
         if let (None, Some(state)) = (principal.name(), proven)
-            && state.kind() == kind.kind
+            && state.is_of(&kind.kind)
         {
             found.push(self.shown(kind, &state.id().handle(&kind.kind), state.expiry().map(date)));
         }
@@ -190,7 +183,7 @@ impl Shared {
     ) -> Result<State, Fault> {
         let id = StateId::from_handle(&kind.kind, handle).ok_or(Fault::Lost(Lost::NotFound))?;
         let state = self.states.find(principal, id).await?;
-        if state.kind() == kind.kind { Ok(state) } else { Err(Fault::Lost(Lost::NotFound)) }
+        if state.is_of(&kind.kind) { Ok(state) } else { Err(Fault::Lost(Lost::NotFound)) }
     }
 
     /// The tools of all kinds, as `tools/list` shows them.

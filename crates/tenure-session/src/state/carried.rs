@@ -25,12 +25,13 @@ fn bound(owner: &Principal, id: StateId) -> Vec<u8> {
 impl State {
     /// The state as its client carries it; `None` if that takes more than so many bytes.
     pub(crate) fn carried(&self, seal: &dyn Seal, max_bytes: usize) -> Option<String> {
-        let (mut record, owner, now) = self.for_carrying();
+        let (mut record, owner, seen_at) = self.for_carrying();
         // A third more in base64.
         if record.data.len() / 3 * 4 > max_bytes {
             return None;
         }
-        let good_until = now.after(self.tombstone_ttl()).0;
+        // From when it was seen alive: should it have been ended since, that is remembered for longer.
+        let good_until = seen_at.after(self.tombstone_ttl()).0;
         record.head.expires = Some(record.head.expires.map_or(good_until, |at| at.min(good_until)));
         let sealed = seal.seal(&bound(&owner, self.id()), &record.encode())?;
         let text = URL_SAFE_NO_PAD.encode(sealed);

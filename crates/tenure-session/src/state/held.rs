@@ -5,7 +5,8 @@
 //! would break the promise made to the client, which is once in a sixteenth of the time it may lie idle.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -23,6 +24,9 @@ use crate::record::End;
 
 /// How often a change is tried again before it gives up; each failure means that another one succeeded.
 const MAX_TRIES: usize = 10_000;
+
+/// What was seen longer ago is looked at again before anybody is told how it stands.
+const STALE: Duration = Duration::from_secs(1);
 
 /// A record and the version it was read at.
 #[derive(Debug, Clone)]
@@ -42,18 +46,17 @@ pub struct State {
 
 struct Shared {
     seen: Mutex<Seen>,
+    /// When that was.
+    seen_at: AtomicU64,
     /// Its data or its expiry were written since it was found.
     written: AtomicBool,
 }
 
 impl State {
     pub(super) fn new(inner: Arc<Inner>, id: StateId, key: SessionKey, seen: Seen) -> Self {
-        Self {
-            inner,
-            id,
-            key,
-            shared: Arc::new(Shared { seen: Mutex::new(seen), written: AtomicBool::new(false) }),
-        }
+        let seen_at = AtomicU64::new(inner.clock.now().0);
+        let shared = Shared { seen: Mutex::new(seen), seen_at, written: AtomicBool::new(false) };
+        Self { inner, id, key, shared: Arc::new(shared) }
     }
 
     /// Its secret name.
@@ -70,6 +73,11 @@ impl State {
     pub fn kind(&self) -> Kind {
         let kind = Kind::new(&self.shared.seen.lock().record.head.kind);
         kind.unwrap_or_else(|| Kind::new("state").expect("a kind"))
+    }
+
+    /// Whether it is of that sort.
+    pub fn is_of(&self, kind: &Kind) -> bool {
+        *self.shared.seen.lock().record.head.kind == *kind.as_str()
     }
 
     /// What its maker said of it.
@@ -209,11 +217,25 @@ impl State {
         States(Arc::clone(&self.inner)).create(&owner, new).await
     }
 
-    /// A copy of the record, its owner, and the time.
+    /// Looks how it stands now, if that was long ago: a call may take longer than a state lives, and meanwhile
+    /// another may have ended it, or kept it alive.
+    pub(crate) async fn look_again(&self) {
+        let seen_at = Time(self.shared.seen_at.load(Ordering::Relaxed));
+        if self.inner.clock.now().since(seen_at) < STALE && self.is_alive() {
+            return;
+        }
+        match self.read_again().await {
+            Ok(()) => {}
+            Err(Fault::Lost(_)) => self.shared.seen.lock().record.head.end = Some(End::Expired),
+            Err(error) => tracing::debug!(state = %self.label(), %error, "could not look at a state again"),
+        }
+    }
+
+    /// A copy of the record, its owner, and when it was seen so.
     pub(super) fn for_carrying(&self) -> (StateRecord, Principal, Time) {
         let record = self.shared.seen.lock().record.clone();
         let owner = record.head.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named);
-        (record, owner, self.inner.clock.now())
+        (record, owner, Time(self.shared.seen_at.load(Ordering::Relaxed)))
     }
 
     pub(super) fn tombstone_ttl(&self) -> std::time::Duration {
@@ -345,6 +367,7 @@ impl State {
 
     /// Keeps the newest that was seen: a clone may have seen more meanwhile.
     fn keep(&self, seen: Seen) {
+        self.shared.seen_at.store(self.inner.clock.now().0, Ordering::Relaxed);
         let mut held = self.shared.seen.lock();
         if seen.version > held.version {
             *held = seen;

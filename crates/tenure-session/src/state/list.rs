@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fault::{Fault, Lost};
 use super::held::Seen;
-use super::name::{StateId, first_key, is_of};
+use super::name::{Kind, StateId, first_key, is_of};
 use super::record::{About, Edition, StateRecord};
 use super::states::{Inner, States, label};
 use crate::error::Reason;
@@ -13,7 +13,7 @@ use crate::port::clock::Time;
 use crate::port::store::Space;
 
 /// Records that are read at once, at most.
-const READ: usize = 256;
+const READ: usize = 64;
 
 /// One state of a list.
 #[derive(Clone, Debug)]
@@ -91,6 +91,20 @@ impl States {
         let begin = after.filter(|key| is_of(key, owner)).unwrap_or_else(|| first_key(owner));
         let of_owner = |listed: &Listed| listed.end.is_none() && listed.owner.as_deref() == owner.name();
         self.page(Some(begin), limit, READ, |key| is_of(key, owner), of_owner).await
+    }
+
+    /// The living states of an owner that are of a kind.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn list_kind(&self, owner: &Principal, kind: &Kind, limit: usize) -> Result<Page, Fault> {
+        if owner.name().is_none() {
+            return Ok(Page::EMPTY);
+        }
+        let wanted = |listed: &Listed| {
+            listed.end.is_none() && *listed.kind == *kind.as_str() && listed.owner.as_deref() == owner.name()
+        };
+        self.page(Some(first_key(owner)), limit, READ, |key| is_of(key, owner), wanted).await
     }
 
     /// All states, ended ones too, after a key. For operators.

@@ -59,7 +59,7 @@ impl StateId {
 
     /// The id of a data session, for its owner alone.
     pub fn cookie(&self) -> String {
-        format!("{COOKIE}{}", SessionId::from_bytes(self.0).expose())
+        COOKIE.to_owned() + &SessionId::from_bytes(self.0).expose()
     }
 
     /// The handle, for its owner alone.

@@ -1,63 +1,56 @@
-//! What a store keeps of a state: a head in JSON, and its data as they are.
+//! What a store keeps of a state: a head, and its data as they are.
 //!
-//! The head has a format number. A reader takes any head whose format it knows and ignores members it does not
-//! know. Bytes: the length of the head (4, big endian), the head, the data.
+//! Bytes: the format (1), the length of the head (4), the head, the data; numbers are big endian. The head is read
+//! with every request that names a state, so it is not JSON: numbers first, then texts, each with its length before
+//! it. A reader takes any head whose format it knows and passes over what it does not know behind what it does.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::fault::Lost;
 use crate::port::clock::Time;
 use crate::record::End;
 
-const FORMAT: u32 = 1;
+const FORMAT: u8 = 1;
+
+/// The length of a text that is not there.
+const ABSENT: u32 = u32::MAX;
 
 /// How often a state's data were changed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Edition(pub u64);
 
 /// What its client said of a state when it was made.
-#[derive(Serialize, Deserialize, Debug, Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct About {
     /// A name for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// Anything, as it was sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<RawValue>>,
 }
 
 /// Everything about a state but its data.
-#[derive(Serialize, Deserialize, Debug, Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Head {
-    format: u32,
     /// `None` for anonymous.
     pub(super) owner: Option<String>,
     pub(super) kind: Box<str>,
     /// The id itself, for owners who must prove who they are: so that they can be told what is theirs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
-    #[serde(default)]
     pub(super) about: About,
     pub(super) created: u64,
     /// When it was last used, as far as that was written down.
     pub(super) used: u64,
     /// It expires if nobody uses it for so many milliseconds; `None`: never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) idle_ms: Option<u64>,
     /// When it expires if nobody uses it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires: Option<u64>,
     /// When it expires, used or not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ends: Option<u64>,
     pub(super) edition: Edition,
     /// Tells one write from another, so that a writer that lost its answer can tell whether it came through.
     pub(super) stamp: u64,
     /// It has ended, and this is its tombstone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) end: Option<End>,
 }
 
@@ -72,7 +65,7 @@ pub(super) struct StateRecord {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unreadable {
     #[error("state format {0} is newer than {FORMAT}, the newest this version reads")]
-    Newer(u32),
+    Newer(u8),
     #[error("not the record of a state")]
     Broken,
 }
@@ -80,7 +73,6 @@ pub(super) enum Unreadable {
 impl Head {
     pub(super) fn new(owner: Option<&str>, kind: &str, about: About, now: Time) -> Self {
         Self {
-            format: FORMAT,
             owner: owner.map(str::to_owned),
             kind: kind.into(),
             id: None,
@@ -114,29 +106,105 @@ impl Head {
 
 impl StateRecord {
     pub(super) fn encode(&self) -> Bytes {
-        let head = serde_json::to_vec(&self.head).expect("a head has a JSON form");
-        let mut bytes = BytesMut::with_capacity(4 + head.len() + self.data.len());
-        bytes.put_u32(u32::try_from(head.len()).expect("a head is small"));
-        bytes.put_slice(&head);
+        let Head { owner, kind, id, about, created, used, idle_ms, expires, ends, edition, stamp, end } =
+            &self.head;
+        let mut bytes = BytesMut::with_capacity(160 + self.data.len());
+        bytes.put_u8(FORMAT);
+        bytes.put_u32(0);
+        bytes.put_u8(match end {
+            None => 0,
+            Some(End::Deleted) => 1,
+            Some(End::Expired) => 2,
+            Some(End::Revoked) => 3,
+        });
+        for number in [*created, *used, edition.0, *stamp] {
+            bytes.put_u64(number);
+        }
+        for time in [idle_ms, expires, ends] {
+            bytes.put_u64(time.unwrap_or(u64::MAX));
+        }
+        let said = about.data.as_ref().map(|data| data.get());
+        for text in [Some(&**kind), owner.as_deref(), id.as_deref(), about.label.as_deref(), said] {
+            bytes.put_u32(text.map_or(ABSENT, |text| u32::try_from(text.len()).unwrap_or(ABSENT)));
+            bytes.put_slice(text.unwrap_or_default().as_bytes());
+        }
+        let length = u32::try_from(bytes.len() - 5).expect("a head is small");
+        bytes[1..5].copy_from_slice(&length.to_be_bytes());
         bytes.put_slice(&self.data);
         bytes.freeze()
     }
 
     pub(super) fn decode(bytes: &Bytes) -> Result<Self, Unreadable> {
-        #[derive(Deserialize)]
-        struct Format {
-            format: u32,
+        match bytes.first() {
+            Some(&FORMAT) => Self::decode_body(bytes).ok_or(Unreadable::Broken),
+            Some(newer) if *newer > FORMAT && *newer < b' ' => Err(Unreadable::Newer(*newer)),
+            _ => Err(Unreadable::Broken),
         }
-        let (length, rest) = bytes.split_first_chunk::<4>().ok_or(Unreadable::Broken)?;
-        let length = u32::from_be_bytes(*length) as usize;
-        let (head, data) = rest.split_at_checked(length).ok_or(Unreadable::Broken)?;
-        match serde_json::from_slice::<Head>(head) {
-            Ok(head) if head.format <= FORMAT => Ok(Self { head, data: bytes.slice_ref(data) }),
-            _ => match serde_json::from_slice::<Format>(head) {
-                Ok(Format { format }) if format > FORMAT => Err(Unreadable::Newer(format)),
-                _ => Err(Unreadable::Broken),
-            },
+    }
+
+    fn decode_body(bytes: &Bytes) -> Option<Self> {
+        let (length, rest) = bytes.get(1..)?.split_first_chunk::<4>()?;
+        let (head, data) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        let mut from = Fields(head);
+        let end = match from.take::<1>()?[0] {
+            0 => None,
+            1 => Some(End::Deleted),
+            2 => Some(End::Expired),
+            3 => Some(End::Revoked),
+            _ => return None,
+        };
+        let (created, used, edition, stamp) =
+            (from.number()?, from.number()?, from.number()?, from.number()?);
+        let (idle_ms, expires, ends) = (from.time()?, from.time()?, from.time()?);
+        let kind = from.text()??.into();
+        let (owner, id, label) = (from.text()?, from.text()?, from.text()?);
+        let said = from.text()?.map(|text| RawValue::from_string(text.to_owned()));
+        let head = Head {
+            owner: owner.map(str::to_owned),
+            kind,
+            id: id.map(str::to_owned),
+            about: About { label: label.map(str::to_owned), data: said.transpose().ok()? },
+            created,
+            used,
+            idle_ms,
+            expires,
+            ends,
+            edition: Edition(edition),
+            stamp,
+            end,
+        };
+        Some(Self { head, data: bytes.slice_ref(data) })
+    }
+}
+
+/// What is left of a head to be read.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    #[expect(clippy::option_option, reason = "none at all, and none in particular")]
+    fn time(&mut self) -> Option<Option<u64>> {
+        self.number().map(|time| (time != u64::MAX).then_some(time))
+    }
+
+    #[expect(clippy::option_option, reason = "none at all, and none in particular")]
+    fn text(&mut self) -> Option<Option<&'a str>> {
+        let length = u32::from_be_bytes(self.take()?);
+        if length == ABSENT {
+            return Some(None);
         }
+        let (text, rest) = self.0.split_at_checked(length as usize)?;
+        self.0 = rest;
+        std::str::from_utf8(text).ok().map(Some)
     }
 }
 
@@ -155,21 +223,28 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_writer_with_the_same_format_may_add_members() {
-        let head =
-            br#"{"format":1,"owner":null,"kind":"k","created":1,"used":1,"edition":3,"stamp":5,"more":[]}"#;
-        let bytes = [&(head.len() as u32).to_be_bytes(), &head[..], b"data"].concat();
+    fn a_newer_writer_with_the_same_format_may_add_to_the_head() {
+        let head = Head::new(None, "k", About::default(), Time(1));
+        let bytes = StateRecord { head, data: Bytes::new() }.encode();
+        let length = u32::from_be_bytes(bytes[1..5].try_into().unwrap()) + 4;
+        let bytes = [&bytes[..1], &length.to_be_bytes(), &bytes[5..], b"more", b"data"].concat();
         let read = StateRecord::decode(&bytes.into()).unwrap();
-        assert_eq!((read.head.edition, &read.data[..]), (Edition(3), &b"data"[..]));
+        assert_eq!((&*read.head.kind, &read.data[..]), ("k", &b"data"[..]));
     }
 
     #[test]
     fn a_newer_format_is_refused_by_name_and_anything_else_is_broken() {
-        let head = br#"{"format":2}"#;
-        let bytes = [&(head.len() as u32).to_be_bytes(), &head[..]].concat();
-        let error = StateRecord::decode(&bytes.into()).unwrap_err();
+        let error = StateRecord::decode(&Bytes::from_static(b"\x02anything")).unwrap_err();
         assert_eq!(error.to_string(), "state format 2 is newer than 1, the newest this version reads");
-        for broken in [&b""[..], b"\0\0\0\x05{}", b"\xff\xff\xff\xff", b"\0\0\0\x02{}"] {
+        let whole = StateRecord {
+            head: Head::new(Some("ann"), "basket", About::default(), Time(7)),
+            data: Bytes::new(),
+        };
+        let whole = whole.encode();
+        for cut in 0..whole.len() {
+            assert!(StateRecord::decode(&whole.slice(..cut)).is_err(), "cut at {cut}");
+        }
+        for broken in [&b"{}"[..], b"\x01\xff\xff\xff\xff", b"\x01\0\0\0\x01\x09"] {
             assert!(matches!(StateRecord::decode(&Bytes::from_static(broken)), Err(Unreadable::Broken)));
         }
     }

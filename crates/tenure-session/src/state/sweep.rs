@@ -13,7 +13,7 @@ use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version
 use crate::record::End;
 
 /// How many records are handled at a time.
-const PAGE: usize = 256;
+const PAGE: usize = 64;
 
 /// When a record that cannot be read is tried again.
 const UNREADABLE_AGAIN: Duration = Duration::from_secs(60 * 60);
@@ -49,15 +49,19 @@ async fn sweep(inner: &Inner) -> Result<(), StoreError> {
     loop {
         let due = inner.store.expired(Space::State, inner.clock.now(), PAGE).await?;
         let full = due.len() == PAGE;
+        let (mut moved, mut failed) = (false, None);
         for (key, version) in due {
             match handle(inner, key, version).await {
                 // Somebody used it meanwhile.
-                Ok(()) | Err(StoreError::Conflict { .. }) => {}
-                Err(error) => return Err(error),
+                Ok(()) | Err(StoreError::Conflict { .. }) => moved = true,
+                // One that cannot be dealt with does not hold up the others.
+                Err(error) => failed = Some(error),
             }
         }
-        if !full {
-            return Ok(());
+        match failed {
+            _ if full && moved => {}
+            Some(error) => return Err(error),
+            None => return Ok(()),
         }
     }
 }

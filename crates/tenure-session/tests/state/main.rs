@@ -7,6 +7,7 @@ mod support;
 mod crash;
 mod expiry;
 mod faults;
+mod layer;
 mod life;
 mod limits;
 mod lists;

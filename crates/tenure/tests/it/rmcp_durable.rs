@@ -171,6 +171,8 @@ async fn rmcp_s_client_does_not_notice_a_kill() {
     // Told not to begin anew, it would fail if its session were gone.
     let config = StreamableHttpClientTransportConfig::with_uri(format!("http://{}/mcp", server.address))
         .reinit_on_expired_session(false);
+    // The command's own client turns TLS on in reqwest, which then wants to know whose cryptography to use.
+    drop(rustls::crypto::ring::default_provider().install_default());
     let transport = StreamableHttpClientTransport::from_config(config);
     let client = within("connect", Guest(heard).serve(transport)).await.expect("a session");
     let name = text(&tool(&client, "whoami", &json!({})).await);
