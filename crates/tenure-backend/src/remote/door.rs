@@ -24,6 +24,8 @@ const MAX_REFUSAL: usize = 64 << 10;
 pub(super) struct Door {
     client: Client,
     url: Url,
+    /// The URL as it may stand in a log.
+    place: String,
     headers: HeaderMap,
     max: usize,
 }
@@ -48,9 +50,11 @@ pub(super) enum Answer {
 
 impl Door {
     pub(super) fn new(upstream: &Upstream) -> Result<Self, String> {
-        let url: Url = upstream.url.parse().map_err(|error| format!("`{}`: {error}", upstream.url))?;
+        // The URL itself stays out of the message: it may carry a key.
+        let url: Url = upstream.url.parse().map_err(|error| format!("its URL makes no sense: {error}"))?;
+        let place = place(&url);
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!("`{url}` is not an http or https URL"));
+            return Err(format!("`{place}` is not an http or https URL"));
         }
         let mut headers = HeaderMap::new();
         for (name, value) in &upstream.headers {
@@ -67,11 +71,12 @@ impl Door {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Self { client, url, headers, max: upstream.max_message_bytes })
+        Ok(Self { client, url, place, headers, max: upstream.max_message_bytes })
     }
 
-    pub(super) fn url(&self) -> &str {
-        self.url.as_str()
+    /// Where the server is, without anything that may be secret.
+    pub(super) fn place(&self) -> &str {
+        &self.place
     }
 
     /// Posts a message. The answer to `initialize` may name a session.
@@ -82,18 +87,22 @@ impl Door {
     ) -> Result<(Answer, Option<HeaderValue>), RpcError> {
         let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, JSON).header(ACCEPT, BOTH);
         let response =
-            self.with(visit, request).body(body).send().await.map_err(|error| self.unreachable(&error))?;
+            self.with(visit, request).body(body).send().await.map_err(|error| self.unreachable(error))?;
         let session = response.headers().get(SESSION).cloned();
         Ok((self.answer(response).await?, session))
     }
 
     /// Opens the stream of what belongs to no request, or resumes a stream.
-    pub(super) async fn get(&self, visit: &Visit, last_event: Option<&str>) -> Result<Answer, RpcError> {
+    pub(super) async fn get(
+        &self,
+        visit: &Visit,
+        last_event: Option<HeaderValue>,
+    ) -> Result<Answer, RpcError> {
         let mut request = self.client.get(self.url.clone()).header(ACCEPT, EVENTS);
-        if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(id).ok()) {
+        if let Some(id) = last_event {
             request = request.header(LAST_EVENT, id);
         }
-        let response = self.with(visit, request).send().await.map_err(|error| self.unreachable(&error))?;
+        let response = self.with(visit, request).send().await.map_err(|error| self.unreachable(error))?;
         self.answer(response).await
     }
 
@@ -101,7 +110,7 @@ impl Door {
     pub(super) async fn delete(&self, visit: &Visit) {
         let request = self.with(visit, self.client.delete(self.url.clone()));
         if let Err(error) = request.send().await {
-            tracing::debug!(url = self.url(), error = %error.without_url(), "could not end a session upstream");
+            tracing::debug!(url = self.place(), error = %error.without_url(), "could not end a session upstream");
         }
     }
 
@@ -139,7 +148,7 @@ impl Door {
         let mut body = BytesMut::new();
         let mut chunks = response.bytes_stream();
         while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|error| self.unreachable(&error))?;
+            let chunk = chunk.map_err(|error| self.unreachable(error))?;
             if body.len() + chunk.len() > max {
                 return Err(broken(&format!("The server's answer is longer than {max} bytes")));
             }
@@ -148,15 +157,20 @@ impl Door {
         Ok(body.freeze())
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> RpcError {
+    fn unreachable(&self, error: reqwest::Error) -> RpcError {
         // The whole chain goes to the log; it names hosts, which are not the client's business.
+        let error = error.without_url();
         let mut causes = Vec::new();
-        let mut cause: Option<&dyn std::error::Error> = Some(error);
+        let mut cause: Option<&dyn std::error::Error> = Some(&error);
         while let Some(error) = cause {
             causes.push(error.to_string());
             cause = error.source();
         }
-        tracing::warn!(url = self.url(), error = causes.join(": "), "the server upstream cannot be reached");
+        tracing::warn!(
+            url = self.place(),
+            error = causes.join(": "),
+            "the server upstream cannot be reached"
+        );
         broken("The server cannot be reached")
     }
 }
@@ -164,4 +178,68 @@ impl Door {
 /// The server is not there, or does not make sense.
 pub(super) fn broken(what: &str) -> RpcError {
     RpcError::of(Reason::BackendUnavailable, what.to_owned())
+}
+
+/// A URL without what may be secret: user, password, query and fragment.
+pub(super) fn place(url: &Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+}
+
+/// An event's id as it is sent to resume after it; `None` if it cannot be sent. Without it the server would
+/// take us to ask for another stream, that of what belongs to no request.
+pub(super) fn resume_after(id: &str) -> Option<HeaderValue> {
+    HeaderValue::from_bytes(id.as_bytes()).ok().filter(|id| !id.is_empty())
+}
+
+/// Whether a refusal may be gone the next time: the server is ill, busy, or has not seen an old stream end.
+pub(super) fn may_pass(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::REQUEST_TIMEOUT
+            | StatusCode::CONFLICT
+            | StatusCode::TOO_EARLY
+            | StatusCode::TOO_MANY_REQUESTS
+    ) || status.is_server_error()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_no_secrets() {
+        for (url, expected) in [
+            ("https://user:key@example.com/mcp?key=1#key", "https://example.com/mcp"),
+            ("http://[::1]:8080", "http://[::1]:8080/"),
+            ("https://example.com:443/a/b", "https://example.com/a/b"),
+        ] {
+            assert_eq!(place(&url.parse().unwrap()), expected);
+        }
+    }
+
+    #[test]
+    fn a_url_that_is_refused_is_not_repeated() {
+        for url in ["ftp://user:key@example.com/?key", "http://user:key@:key/", "key"] {
+            let refused = Door::new(&Upstream::new(url)).err().unwrap();
+            assert!(!refused.contains("key"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn only_an_id_that_can_be_sent_is_resumed_after() {
+        for id in ["1", "a b", "é", "a\tb"] {
+            assert_eq!(resume_after(id).unwrap().as_bytes(), id.as_bytes());
+        }
+        for id in ["", "a\u{1}", "\u{7f}"] {
+            assert_eq!(resume_after(id), None);
+        }
+    }
+
+    #[test]
+    fn some_refusals_pass() {
+        let passing = (100..600).filter(|code| may_pass(StatusCode::from_u16(*code).unwrap()));
+        let expected = [408, 409, 425, 429].into_iter().chain(500..600);
+        assert_eq!(passing.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    }
 }

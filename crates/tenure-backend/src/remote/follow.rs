@@ -8,7 +8,7 @@ use tenure_session::port::backend::Reply;
 use tenure_session::runtime::CallContext;
 use tenure_session::{Method, RawJson, RequestId};
 
-use super::door::{Answer, broken};
+use super::door::{Answer, broken, may_pass, resume_after};
 use super::events::Events;
 use super::link::Remote;
 
@@ -30,12 +30,16 @@ impl Remote {
             while let Some(event) = events.next().await {
                 tries = 0;
                 last = event.id.or(last);
-                retry = event.retry.map_or(retry, |retry| Duration::from_millis(retry.min(60_000)));
+                retry = event.retry.unwrap_or(retry);
                 let Some(data) = event.data else { continue };
                 match Message::parse(&data) {
                     Ok(Message::Response(response)) if response.id == *id => return response.outcome,
                     Ok(Message::Response(response)) => {
                         tracing::debug!(id = ?response.id, "an answer to another request");
+                    }
+                    // The question went on under an id of ours, so the client would not know what is meant.
+                    Ok(Message::Notification(told)) if told.method == Method::Cancelled => {
+                        self.withdrawn(told.params.as_ref());
                     }
                     Ok(Message::Notification(told)) => {
                         if let Err(error) = context.notify(&told.method, told.params.as_ref()).await {
@@ -53,21 +57,24 @@ impl Remote {
                         });
                     }
                     Err(_) => {
-                        tracing::warn!(url = self.door.url(), "an event from upstream is not a message")
+                        tracing::warn!(url = self.door.place(), "an event from upstream is not a message")
                     }
                 }
             }
-            let Some(after) = &last else { return Err(broken("The server broke off its answer")) };
+            let Some(after) = last.as_deref().and_then(resume_after) else {
+                return Err(broken("The server broke off its answer"));
+            };
             events = loop {
                 tries += 1;
                 if tries > MAX_TRIES {
                     return Err(broken("The server broke off its answer, and does not go on with it"));
                 }
                 tokio::time::sleep(retry).await;
-                match self.door.get(&self.visit, Some(after)).await {
+                match self.door.get(&self.visit, Some(after.clone())).await {
                     Ok(Answer::Stream(events)) => break events,
                     // It does not know the session any more, or cannot resume.
                     Ok(Answer::Unknown) => return Err(self.lost()),
+                    Ok(Answer::Refused(status, _)) if may_pass(status) => {}
                     Ok(Answer::Accepted | Answer::Json(_) | Answer::Refused(..)) => {
                         return Err(broken("The server broke off its answer"));
                     }

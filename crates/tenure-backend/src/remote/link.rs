@@ -101,16 +101,19 @@ impl Remote {
             Ok((Answer::Accepted | Answer::Json(_) | Answer::Stream(_), _)) => {}
             Ok((Answer::Unknown, _)) => self.forgotten(),
             Ok((Answer::Refused(status, _), _)) => {
-                tracing::warn!(url = self.door.url(), %status, "the server upstream refused a message");
+                tracing::warn!(url = self.door.place(), %status, "the server upstream refused a message");
             }
             Err(_) => {}
         }
     }
 
-    /// The server does not know the session any more.
+    /// The server does not know the session any more. If there was none, it means something else by 404.
     pub(super) fn forgotten(&self) {
+        if self.visit.session.is_none() {
+            return;
+        }
         tracing::info!(
-            url = self.door.url(),
+            url = self.door.place(),
             session = self.outlet.session_label(),
             "the server upstream has forgotten the session"
         );

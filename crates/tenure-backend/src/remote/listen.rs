@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure_session::message::{self, Message};
 use tenure_session::{Method, RawJson};
 
-use super::door::Answer;
+use super::door::{Answer, may_pass, resume_after};
 use super::link::Remote;
 
 const RETRY: Duration = Duration::from_secs(1);
@@ -16,12 +16,14 @@ const LONGEST: Duration = Duration::from_secs(30);
 pub(super) async fn listen(remote: Arc<Remote>) {
     let (mut last, mut retry, mut pause) = (None, RETRY, RETRY);
     loop {
-        match remote.door.get(&remote.visit, last.as_deref()).await {
+        // After an id that cannot be sent, the stream is opened anew.
+        let after = last.as_deref().and_then(resume_after);
+        match remote.door.get(&remote.visit, after).await {
             Ok(Answer::Stream(mut events)) => {
                 while let Some(event) = events.next().await {
                     pause = RETRY;
                     last = event.id.or(last);
-                    retry = event.retry.map_or(retry, |retry| Duration::from_millis(retry.min(60_000)));
+                    retry = event.retry.unwrap_or(retry);
                     if let Some(message) = event.data.and_then(|data| Message::parse(&data).ok()) {
                         hear(&remote, message).await;
                     }
@@ -34,8 +36,9 @@ pub(super) async fn listen(remote: Arc<Remote>) {
                 return;
             }
             // No such stream here.
-            Ok(Answer::Refused(..) | Answer::Accepted | Answer::Json(_)) => return,
-            Err(_) => {
+            Ok(Answer::Refused(status, _)) if !may_pass(status) => return,
+            Ok(Answer::Accepted | Answer::Json(_)) => return,
+            Ok(Answer::Refused(..)) | Err(_) => {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST);
             }

@@ -47,8 +47,9 @@ impl Upstream {
 
 impl std::fmt::Debug for Upstream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Headers may be secrets.
-        f.debug_struct("Upstream").field("url", &self.url).finish_non_exhaustive()
+        // Headers may be secrets, and so may parts of the URL.
+        let place = self.url.parse().map(|url| door::place(&url)).unwrap_or_default();
+        f.debug_struct("Upstream").field("url", &place).finish_non_exhaustive()
     }
 }
 
@@ -75,6 +76,22 @@ impl Backend for RemoteBackend {
 
 impl std::fmt::Debug for RemoteBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("RemoteBackend").field(&self.door.url()).finish()
+        f.debug_tuple("RemoteBackend").field(&self.door.place()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_has_no_secrets() {
+        let mut upstream = Upstream::new("https://user:key@example.com/mcp?key=key");
+        upstream.headers.push(("authorization".to_owned(), "key".to_owned()));
+        let backend = RemoteBackend::new(&upstream).unwrap();
+        for printed in [format!("{upstream:?}"), format!("{backend:?}")] {
+            assert!(printed.contains("https://example.com/mcp") && !printed.contains("key"), "{printed}");
+        }
+        assert!(!format!("{:?}", Upstream::new("key")).contains("key"));
     }
 }

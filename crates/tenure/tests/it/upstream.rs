@@ -1,5 +1,8 @@
 //! A node in front of another one over HTTP: what passes, what is restored, what fails fast.
 
+mod odd;
+mod server;
+
 use serde_json::{Value, json};
 use tenure::Node;
 use tenure_testkit::fake_backend::NewLink;

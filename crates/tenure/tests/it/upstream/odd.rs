@@ -1,0 +1,85 @@
+//! What a server upstream can do wrong, and what nobody may notice of it.
+
+use serde_json::{Value, json};
+use tenure::Node;
+
+use super::gateway_with;
+use super::server::{Asked, Server};
+use crate::support::client::Connection;
+use crate::support::session::Session;
+use crate::support::wait::within;
+
+/// An odd server, a node in front of it, and a session through both.
+async fn through(settings: &[(&str, &str)]) -> (Server, Node, Session) {
+    let mut server = Server::start().await;
+    let front = gateway_with(server.url(), settings).await;
+    let (session, ()) = tokio::join!(Session::start(front.address()), server.shake_hands());
+    (server, front, session)
+}
+
+/// Calls a tool; the server has the request and the client waits.
+async fn calling(server: &mut Server, session: &Session) -> (Asked, Connection) {
+    let call = session.request(7, "tools/call", &json!({ "name": "any" })).begin(session.server).await;
+    (server.post("tools/call").await, call)
+}
+
+fn news(text: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": text } })
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_for_now_is_opened_later() {
+    let (mut server, _front, session) = through(&[]).await;
+    server.get().await.refuse("503 Service Unavailable").await;
+    server.get().await.refuse("409 Conflict").await;
+    let mut stream = server.get().await.stream().await;
+    stream.event(&news("late")).await;
+    assert_eq!(session.listen().await.heard().await, "late");
+}
+
+#[tokio::test]
+async fn an_answer_is_resumed_though_the_server_is_ill_for_a_while() {
+    let (mut server, _front, session) = through(&[]).await;
+    server.get().await.refuse("405 Method Not Allowed").await;
+    let (asked, mut call) = calling(&mut server, &session).await;
+    let answer = asked.response(&json!({ "result": { "content": [] } }));
+    let mut stream = asked.stream().await;
+    stream.write("id: é1\nretry: 0\ndata:\n\n").await;
+    drop(stream);
+    server.get().await.refuse("502 Bad Gateway").await;
+    let resumed = server.get().await;
+    assert!(resumed.head.contains("last-event-id: é1"), "{}", resumed.head);
+    resumed.stream().await.write(&format!("data: {answer}\n\n")).await;
+    assert_eq!(call.response().await.json()["result"], json!({ "content": [] }));
+}
+
+#[tokio::test]
+async fn an_answer_after_an_id_that_cannot_be_sent_is_not_resumed() {
+    let (mut server, _front, session) = through(&[]).await;
+    server.get().await.refuse("405 Method Not Allowed").await;
+    let (asked, mut call) = calling(&mut server, &session).await;
+    asked.stream().await.write("id: \u{1}\nretry: 0\ndata:\n\n").await;
+    // A GET without an id would be for another stream; nobody answers it here.
+    let answer = call.response().await.json();
+    assert_eq!(answer["error"]["data"]["reason"], "backend_unavailable", "{answer}");
+}
+
+#[tokio::test]
+async fn a_question_that_is_taken_back_on_a_calls_stream_is_withdrawn() {
+    let (mut server, _front, session) = through(&[]).await;
+    let (asked, call) = calling(&mut server, &session).await;
+    let answer = asked.response(&json!({ "result": {} }));
+    let mut stream = asked.stream().await;
+    stream.event(&json!({ "jsonrpc": "2.0", "id": "theirs", "method": "roots/list" })).await;
+    let mut events = call.events().await;
+    let (_, question) = events.message().await.unwrap();
+    assert_eq!(question["method"], "roots/list");
+    let back =
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "theirs" } });
+    stream.event(&back).await;
+    let (_, withdrawn) = events.message().await.unwrap();
+    assert_eq!(withdrawn["method"], "notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], question["id"], "the id that the client knows");
+    stream.write(&format!("data: {answer}\n\n")).await;
+    within("the answer", async { assert_eq!(events.heard().await, "result 7") }).await;
+}
