@@ -79,17 +79,16 @@ impl Door {
         &self.place
     }
 
-    /// Posts a message. The answer to `initialize` may name a session.
-    pub(super) async fn post(
-        &self,
-        visit: &Visit,
-        body: Bytes,
-    ) -> Result<(Answer, Option<HeaderValue>), RpcError> {
+    /// Posts a message.
+    pub(super) async fn post(&self, visit: &Visit, body: Bytes) -> Result<Answer, RpcError> {
+        let response = self.send(visit, body).await?;
+        self.answer(response).await
+    }
+
+    /// Posts a message, of whose answer only the head is read.
+    pub(super) async fn send(&self, visit: &Visit, body: Bytes) -> Result<Response, RpcError> {
         let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, JSON).header(ACCEPT, BOTH);
-        let response =
-            self.with(visit, request).body(body).send().await.map_err(|error| self.unreachable(error))?;
-        let session = response.headers().get(SESSION).cloned();
-        Ok((self.answer(response).await?, session))
+        self.with(visit, request).body(body).send().await.map_err(|error| self.unreachable(error))
     }
 
     /// Opens the stream of what belongs to no request, or resumes a stream.
@@ -125,7 +124,8 @@ impl Door {
         request.headers(headers)
     }
 
-    async fn answer(&self, response: Response) -> Result<Answer, RpcError> {
+    /// Reads the rest of an answer, unless it is a stream.
+    pub(super) async fn answer(&self, response: Response) -> Result<Answer, RpcError> {
         let status = response.status();
         let kind =
             response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -173,6 +173,11 @@ impl Door {
         );
         broken("The server cannot be reached")
     }
+}
+
+/// The session that the answer to `initialize` names.
+pub(super) fn session_in(response: &Response) -> Option<HeaderValue> {
+    response.headers().get(SESSION).cloned()
 }
 
 /// The server is not there, or does not make sense.

@@ -1,7 +1,7 @@
 //! A link to a server elsewhere: the handshake, requests, notifications in their order, and its end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,17 +14,17 @@ use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
 use tenure_session::runtime::{CallContext, Outlet};
 use tenure_session::{Method, Notification, RawJson, Reason, RequestId, RpcError, rules};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::door::{Answer, Door, Visit, broken};
+use super::door::{Answer, Door, Visit, broken, session_in};
 use super::listen::listen;
+use super::notes::Notes;
+use super::stay::{FAREWELL, Stay, part};
 use crate::handshake::params_for;
 
-/// Notifications that may wait to be posted.
-const WAITING: usize = 64;
-/// How long the end of a session upstream may take.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long it may take to post something that has no answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The server as one session sees it.
 pub(super) struct Remote {
@@ -32,9 +32,8 @@ pub(super) struct Remote {
     pub(super) outlet: Outlet,
     pub(super) visit: Visit,
     next: AtomicU64,
-    /// Notifications that are not posted yet; a request waits for them, so that it does not overtake them.
-    unsaid: AtomicUsize,
-    said: Notify,
+    /// A request waits for the notifications before it, so that it does not overtake them.
+    notes: Notes,
     /// Questions to the client under way, by the server's id for them; dropping one withdraws it.
     asking: Mutex<HashMap<RequestId, AbortOnDropHandle<()>>>,
 }
@@ -49,17 +48,10 @@ pub(super) async fn open(door: Arc<Door>, open: Open) -> Result<Opened, RpcError
     let id = RequestId::from_number(0);
     let params = params_for(&open);
     let body = message::write_request(&id, &Method::Initialize, Some(&params));
-    let (answer, session) = door.post(&Visit::default(), body).await?;
-    let mut remote = Remote {
-        door,
-        outlet: open.outlet,
-        visit: Visit { session, version: None },
-        next: AtomicU64::new(0),
-        unsaid: AtomicUsize::new(0),
-        said: Notify::new(),
-        asking: Mutex::default(),
-    };
-    let result = match answer {
+    let response = door.send(&Visit::default(), body).await?;
+    // From here on there may be a session there, which must not outlive a handshake that fails or is given up.
+    let mut stay = Stay::new(Arc::clone(&door), session_in(&response));
+    let result = match door.answer(response).await? {
         Answer::Json(body) => outcome(&body, &id)?,
         Answer::Stream(mut events) => loop {
             let Some(event) = events.next().await else {
@@ -74,13 +66,24 @@ pub(super) async fn open(door: Arc<Door>, open: Open) -> Result<Opened, RpcError
         answer => return Err(refusal(answer)),
     };
     let answered = result.read::<Answered>().ok();
-    remote.visit.version = answered.and_then(|answered| HeaderValue::from_str(&answered.version).ok());
-    let remote = Arc::new(remote);
-    let (notes, waiting) = mpsc::channel(WAITING);
+    stay.agreed(answered.and_then(|answered| HeaderValue::from_str(&answered.version).ok()));
+    let (notes, waiting) = Notes::new();
+    let remote = Arc::new(Remote {
+        door,
+        outlet: open.outlet,
+        visit: stay.visit().clone(),
+        next: AtomicU64::new(0),
+        notes,
+        asking: Mutex::default(),
+    });
     #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
     let speaker = tokio::spawn(speak(Arc::clone(&remote), waiting));
-    let link =
-        RemoteLink { remote, notes, speaker: AbortOnDropHandle::new(speaker), listener: Mutex::default() };
+    let link = RemoteLink {
+        remote,
+        stay: Mutex::new(Some(stay)),
+        speaker: AbortOnDropHandle::new(speaker),
+        listener: Mutex::default(),
+    };
     Ok(Opened { link: Box::new(link), result })
 }
 
@@ -88,19 +91,21 @@ pub(super) async fn open(door: Arc<Door>, open: Open) -> Result<Opened, RpcError
 async fn speak(remote: Arc<Remote>, mut waiting: mpsc::Receiver<Bytes>) {
     while let Some(note) = waiting.recv().await {
         remote.say(note).await;
-        if remote.unsaid.fetch_sub(1, Ordering::AcqRel) == 1 {
-            remote.said.notify_waiters();
-        }
+        remote.notes.said();
     }
 }
 
 impl Remote {
-    /// Posts something that has no answer.
+    /// Posts something that has no answer. A server that does not take it must not hold up what comes after it.
     pub(super) async fn say(&self, message: Bytes) {
-        match self.door.post(&self.visit, message).await {
-            Ok((Answer::Accepted | Answer::Json(_) | Answer::Stream(_), _)) => {}
-            Ok((Answer::Unknown, _)) => self.forgotten(),
-            Ok((Answer::Refused(status, _), _)) => {
+        let Ok(said) = tokio::time::timeout(PATIENCE, self.door.post(&self.visit, message)).await else {
+            tracing::warn!(url = self.door.place(), "the server upstream did not take a message in time");
+            return;
+        };
+        match said {
+            Ok(Answer::Accepted | Answer::Json(_) | Answer::Stream(_)) => {}
+            Ok(Answer::Unknown) => self.forgotten(),
+            Ok(Answer::Refused(status, _)) => {
                 tracing::warn!(url = self.door.place(), %status, "the server upstream refused a message");
             }
             Err(_) => {}
@@ -142,19 +147,16 @@ impl Remote {
         }
     }
 
-    /// Resolves when nothing is left that has to be said first.
-    async fn all_said(&self) {
-        while self.unsaid.load(Ordering::Acquire) > 0 {
-            let said = self.said.notified();
-            if self.unsaid.load(Ordering::Acquire) > 0 {
-                said.await;
-            }
-        }
+    async fn request(self: &Arc<Self>, id: &RequestId, body: Bytes, context: &Arc<CallContext>) -> Reply {
+        self.notes.all_said().await?;
+        let mut unanswered = Unanswered { remote: Arc::clone(self), id: id.clone(), is_answered: false };
+        let reply = self.post(id, body, context).await;
+        unanswered.is_answered = true;
+        reply
     }
 
-    async fn request(self: &Arc<Self>, id: &RequestId, body: Bytes, context: &Arc<CallContext>) -> Reply {
-        self.all_said().await;
-        match self.door.post(&self.visit, body).await?.0 {
+    async fn post(self: &Arc<Self>, id: &RequestId, body: Bytes, context: &Arc<CallContext>) -> Reply {
+        match self.door.post(&self.visit, body).await? {
             Answer::Json(body) => outcome(&body, id),
             Answer::Stream(events) => self.follow(events, id, context).await,
             Answer::Unknown if self.visit.session.is_some() => {
@@ -162,6 +164,38 @@ impl Remote {
                 Err(RpcError::refused("The server has forgotten the session"))
             }
             answer => Err(refusal(answer)),
+        }
+    }
+
+    /// Resolves when the link has ended and the server has had time to end its answers.
+    async fn left_behind(&self) {
+        self.notes.ended().await;
+        tokio::time::sleep(FAREWELL).await;
+    }
+}
+
+/// A request that the server may be working on. Nobody waits for it once this is dropped, and the server is told.
+struct Unanswered {
+    remote: Arc<Remote>,
+    id: RequestId,
+    is_answered: bool,
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        let remote = Arc::clone(&self.remote);
+        let note = message::write_cancelled(&self.id, "nobody waits for the answer any more");
+        match remote.notes.is_over() {
+            // The end of its session says it all.
+            true if remote.visit.session.is_some() => {}
+            true => part(async move { remote.say(note).await }),
+            false if remote.notes.add(note) => {}
+            false => {
+                tracing::warn!(url = remote.door.place(), "the server upstream is behind; cannot cancel")
+            }
         }
     }
 }
@@ -201,7 +235,8 @@ fn error_in(body: &Bytes) -> Option<RpcError> {
 
 struct RemoteLink {
     remote: Arc<Remote>,
-    notes: mpsc::Sender<Bytes>,
+    /// Until it is closed.
+    stay: Mutex<Option<Stay>>,
     speaker: AbortOnDropHandle<()>,
     listener: Mutex<Option<AbortOnDropHandle<()>>>,
 }
@@ -216,10 +251,8 @@ impl Link for RemoteLink {
             tokio::select! {
                 biased;
                 reply = remote.request(&id, body, &context) => reply,
-                () = context.cancelled() => {
-                    remote.say(message::write_cancelled(&id, "cancelled by the client")).await;
-                    Err(RpcError::of(Reason::Cancelled, "The request was cancelled"))
-                }
+                () = context.cancelled() => Err(RpcError::of(Reason::Cancelled, "The request was cancelled")),
+                () = remote.left_behind() => Err(broken("The session's link to the server has ended")),
             }
         })
     }
@@ -227,31 +260,49 @@ impl Link for RemoteLink {
     fn notify(&self, notification: Notification) {
         let begun = notification.method == Method::Initialized;
         let body = message::write_notification(&notification.method, notification.params.as_ref());
-        self.remote.unsaid.fetch_add(1, Ordering::AcqRel);
-        if self.notes.try_send(body).is_err() {
-            self.remote.unsaid.fetch_sub(1, Ordering::AcqRel);
+        if !self.remote.notes.add(body) {
             tracing::warn!(method = %notification.method, "the server upstream is behind; dropped a notification");
         }
         if begun {
             let remote = Arc::clone(&self.remote);
             #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
             let listener = tokio::spawn(async move {
-                remote.all_said().await;
-                listen(remote).await;
+                if remote.notes.all_said().await.is_ok() {
+                    listen(remote).await;
+                }
             });
             *self.listener.lock() = Some(AbortOnDropHandle::new(listener));
         }
     }
 
     fn close(&self) -> BoxFuture<()> {
-        self.speaker.abort();
-        *self.listener.lock() = None;
-        self.remote.asking.lock().clear();
-        let remote = Arc::clone(&self.remote);
+        self.end();
+        let (remote, stay) = (Arc::clone(&self.remote), self.stay.lock().take());
+        let speaker = self.speaker.abort_handle();
         Box::pin(async move {
-            if remote.visit.session.is_some() {
-                drop(tokio::time::timeout(FAREWELL, remote.door.delete(&remote.visit)).await);
+            // Without a session there is nothing to end but requests, and their cancellations may still wait.
+            if remote.visit.session.is_none() {
+                drop(tokio::time::timeout(FAREWELL, remote.notes.drained()).await);
+            }
+            speaker.abort();
+            if let Some(stay) = stay {
+                stay.end().await;
             }
         })
+    }
+}
+
+impl RemoteLink {
+    fn end(&self) {
+        self.remote.notes.end();
+        *self.listener.lock() = None;
+        // They hold what holds them.
+        self.remote.asking.lock().clear();
+    }
+}
+
+impl Drop for RemoteLink {
+    fn drop(&mut self) {
+        self.end();
     }
 }

@@ -10,6 +10,8 @@ mod events;
 mod follow;
 mod link;
 mod listen;
+mod notes;
+mod stay;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,13 +1,15 @@
 //! What a server upstream can do wrong, and what nobody may notice of it.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tenure::Node;
 
 use super::gateway_with;
-use super::server::{Asked, Server};
+use super::server::{Asked, SESSION, Server};
 use crate::support::client::Connection;
-use crate::support::session::Session;
-use crate::support::wait::within;
+use crate::support::session::{Session, initialize};
+use crate::support::wait::{until, within};
 
 /// An odd server, a node in front of it, and a session through both.
 async fn through(settings: &[(&str, &str)]) -> (Server, Node, Session) {
@@ -82,4 +84,78 @@ async fn a_question_that_is_taken_back_on_a_calls_stream_is_withdrawn() {
     assert_eq!(withdrawn["params"]["requestId"], question["id"], "the id that the client knows");
     stream.write(&format!("data: {answer}\n\n")).await;
     within("the answer", async { assert_eq!(events.heard().await, "result 7") }).await;
+}
+
+#[tokio::test]
+async fn a_notification_that_is_not_taken_holds_a_call_up_for_a_while_only() {
+    let mut server = Server::start().await;
+    let front = gateway_with(server.url(), &[]).await;
+    let begin = async { server.post("initialize").await.begin_session().await };
+    let (session, ()) = tokio::join!(Session::start(front.address()), begin);
+    let _held = server.post("notifications/initialized").await;
+    let call = session.request(7, "tools/call", &json!({ "name": "any" })).begin(session.server).await;
+    until("the call is taken", || front.sessions().list()[0].calls.len() == 1).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(11)).await;
+    tokio::time::resume();
+    server.post("tools/call").await.answer(&json!({ "result": {} })).await;
+    assert_eq!(call.events().await.rest().await, ["result 7"]);
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_a_notification_ends_with_its_session() {
+    let mut server = Server::start().await;
+    let front = gateway_with(server.url(), &[]).await;
+    let begin = async { server.post("initialize").await.begin_session().await };
+    let (session, ()) = tokio::join!(Session::start(front.address()), begin);
+    let _held = server.post("notifications/initialized").await;
+    let mut call = session.request(7, "tools/call", &json!({ "name": "any" })).begin(session.server).await;
+    until("the call is taken", || front.sessions().list()[0].calls.len() == 1).await;
+    assert_eq!(session.delete().send(session.server).await.status(), 204);
+    assert!(call.response().await.json()["error"].is_object());
+    server.delete().await.accept().await;
+}
+
+/// Sends `initialize` through a node, and has the server answer it badly; the session there must be ended.
+async fn bad_beginning(answer: impl AsyncFnOnce(Asked) -> Option<Asked>) -> Value {
+    let mut server = Server::start().await;
+    let front = gateway_with(server.url(), &[("timeouts.initialize", "500ms")]).await;
+    let answer = async {
+        let held = answer(server.post("initialize").await).await;
+        let ended = server.delete().await;
+        assert!(ended.head.contains(&format!("mcp-session-id: {SESSION}")), "{}", ended.head);
+        ended.accept().await;
+        drop(held);
+    };
+    let (refused, ()) = tokio::join!(initialize("2025-11-25").send(front.address()), answer);
+    refused.json()["error"].clone()
+}
+
+#[tokio::test]
+async fn a_session_that_never_began_does_not_stay_behind() {
+    let error = bad_beginning(async |asked| {
+        asked.answer(&json!({ "error": { "code": -32000, "message": "not today" } })).await;
+        None
+    });
+    assert_eq!(error.await["message"], "not today");
+
+    let error = bad_beginning(async |asked| {
+        asked.answer(&json!({ "result": { "protocolVersion": "1999-12-31" } })).await;
+        None
+    });
+    assert_eq!(error.await["data"]["reason"], "backend_unavailable");
+
+    // It names a session, and then nothing comes.
+    let error = bad_beginning(async |asked| Some(asked.stream().await));
+    assert_eq!(error.await["data"]["reason"], "timed_out");
+}
+
+#[tokio::test]
+async fn a_server_hears_of_a_call_whose_time_is_up() {
+    let (mut server, _front, session) = through(&[("timeouts.request", "200ms")]).await;
+    let (asked, mut call) = calling(&mut server, &session).await;
+    assert_eq!(call.response().await.json()["error"]["data"]["reason"], "timed_out");
+    let cancelled = server.post("notifications/cancelled").await;
+    assert_eq!(cancelled.body["params"]["requestId"], asked.body["id"]);
+    cancelled.accept().await;
 }
