@@ -173,6 +173,18 @@ impl Server {
                 line.push(b'\n');
                 self.write(&line);
             }
+            "long_answer" => {
+                let result =
+                    json!({ "text": "x".repeat(usize::try_from(number("bytes", 0)).unwrap_or_default()) });
+                match word("id").as_str() {
+                    "last" => self.write(
+                        format!("{{\"result\":{result},\"jsonrpc\":\"2.0\",\"id\":{}}}\n", id.get())
+                            .as_bytes(),
+                    ),
+                    _ => self.write(answer(id, &result.to_string()).as_bytes()),
+                }
+                return None;
+            }
             "say" => eprintln!("{}", word("text")),
             // As it is written, line by line.
             "print" => self.write(format!("{}\n", word("line")).as_bytes()),

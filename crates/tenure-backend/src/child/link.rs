@@ -17,6 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::backoff::Life;
 use super::lines::{Line, Lines};
+use super::overlong;
 use super::pool::Pool;
 use super::process::{Handle, Process};
 use super::traffic::{Traffic, gone, line};
@@ -201,8 +202,11 @@ async fn hear_all(lines: &mut Lines<ChildStdout>, traffic: &Arc<Traffic>, outlet
         match lines.next().await {
             Ok(Some(Line::Whole(text))) if text.iter().all(u8::is_ascii_whitespace) => {}
             Ok(Some(Line::Whole(text))) => hear(&text, traffic, outlet).await,
-            Ok(Some(Line::TooLong(start))) => {
+            Ok(Some(Line::TooLong(start, end))) => {
                 tracing::error!(session = outlet.session_label(), start = %String::from_utf8_lossy(&start), "the server wrote a line that is too long; dropped");
+                if let Some(number) = overlong::answers(&start, &end) {
+                    traffic.answer_is_too_long(number);
+                }
             }
             Ok(None) | Err(_) => return,
         }

@@ -9,6 +9,7 @@ mod backoff;
 mod command;
 mod lines;
 mod link;
+mod overlong;
 mod pool;
 mod process;
 mod tail;

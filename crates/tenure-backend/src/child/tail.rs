@@ -44,7 +44,7 @@ impl Tail {
         while let Ok(Some(line)) = lines.next().await {
             let text = match &line {
                 Line::Whole(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                Line::TooLong(start) => format!("{}…", String::from_utf8_lossy(start)),
+                Line::TooLong(start, _) => format!("{}…", String::from_utf8_lossy(start)),
             };
             let session = {
                 let mut inner = self.0.lock();

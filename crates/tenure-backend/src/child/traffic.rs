@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tenure_session::message::{self, Message, Notification, Request, Response};
 use tenure_session::port::backend::Reply;
 use tenure_session::runtime::{CallContext, Outlet};
-use tenure_session::{Method, RawJson, RequestId, RpcError, rules};
+use tenure_session::{Method, RawJson, Reason, RequestId, RpcError, rules};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -133,6 +133,16 @@ impl Traffic {
         }
     }
 
+    /// The answer to a request cannot be taken; whoever waits for it shall not wait for ever.
+    pub(super) fn answer_is_too_long(&self, number: u64) {
+        let call = self.state.lock().calls.remove(&number);
+        if let Some(call) = call {
+            let error =
+                RpcError::of(Reason::EventTooLarge, "The server's answer is longer than a line may be");
+            drop(call.answer.send(Err(error)));
+        }
+    }
+
     async fn told(&self, notification: Notification) {
         let Notification { method, params } = notification;
         let context = match method {
@@ -227,5 +237,5 @@ pub(super) fn line(message: &Bytes) -> Bytes {
 }
 
 pub(super) fn gone() -> RpcError {
-    RpcError::of(tenure_session::Reason::BackendUnavailable, "The server has ended")
+    RpcError::of(Reason::BackendUnavailable, "The server has ended")
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::family::{memory_bytes, open_files};
+use crate::family::{memory_bytes, open_ends};
 use crate::gateway::Gateway;
 use crate::support::session::Session;
 use crate::support::wait::within;
@@ -18,16 +18,16 @@ fn sessions() -> usize {
         .map_or(200, |count| count.parse().expect("GATEWAY_SESSIONS is a number"))
 }
 
-/// What a gateway at rest has: processes, files, memory.
+/// What a gateway at rest has: processes, pipes and sockets, memory.
 async fn at_rest(gateway: &Gateway) -> (usize, usize, u64) {
     // One child waits for the next session.
     gateway.until_children(1).await;
-    let files = || open_files(gateway.id);
-    let mut last = files();
+    let ends = || open_ends(gateway.id);
+    let mut last = ends();
     // Connections and pipes close a moment later.
     loop {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let now = files();
+        let now = ends();
         if now == last {
             return (gateway.family().len(), now, memory_bytes(gateway.id));
         }
@@ -41,13 +41,13 @@ async fn abandoned_sessions_cost_nothing_in_the_end() {
     let gateway = Gateway::start(&settings).await;
     wave(&gateway, WAVE).await;
     wave(&gateway, WAVE).await;
-    let (processes, files, memory) = at_rest(&gateway).await;
+    let (processes, ends, memory) = at_rest(&gateway).await;
     assert_eq!(processes, 3, "the gateway, the warden, and a child that waits: {:?}", gateway.family());
     for _ in 0..sessions().div_ceil(WAVE) {
         wave(&gateway, WAVE).await;
     }
     let after = at_rest(&gateway).await;
-    assert_eq!((after.0, after.1), (processes, files), "processes and files");
+    assert_eq!((after.0, after.1), (processes, ends), "processes, and pipes and sockets");
     // The allocator keeps some; a leak of one kilobyte per session or more is seen in a long run.
     let allowed = (8 << 20) + (sessions() as u64) * 512;
     assert!(after.2 < memory + allowed, "{} KiB became {} KiB", memory >> 10, after.2 >> 10);

@@ -24,6 +24,19 @@ async fn what_is_no_message_is_logged_and_passed_over() {
     assert_eq!(session.tool(3, "public_echo", &json!({ "text": "on" })).await.status(), 200);
 }
 
+/// The id stands before the result or after it, depending on who wrote the server.
+#[tokio::test]
+async fn a_call_whose_answer_is_too_long_ends_with_an_error() {
+    let gateway = Gateway::start(&["child.max_line=64KiB"]).await;
+    let session = gateway.session().await;
+    for (number, id) in [(1, "first"), (2, "last")] {
+        let said = session.tool(number, "long_answer", &json!({ "bytes": 1 << 20, "id": id })).await;
+        assert_eq!(said.json()["error"]["data"]["reason"], "event_too_large", "{id}: {said:?}");
+    }
+    let said = session.tool(3, "long_answer", &json!({ "bytes": 1 << 10 })).await;
+    assert_eq!(said.json()["result"]["text"].as_str().map(str::len), Some(1 << 10));
+}
+
 #[tokio::test]
 async fn messages_that_make_no_sense_do_no_harm() {
     let gateway = Gateway::start(&[]).await;
