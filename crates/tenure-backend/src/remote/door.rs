@@ -171,7 +171,11 @@ impl Door {
             error = causes.join(": "),
             "the server upstream cannot be reached"
         );
-        broken("The server cannot be reached")
+        match error.is_connect() {
+            // Nothing was sent. The link stands nevertheless: the session may be there when the server is back.
+            true => RpcError::refused("The server cannot be reached"),
+            false => broken("The server cannot be reached"),
+        }
     }
 }
 

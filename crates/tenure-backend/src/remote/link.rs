@@ -17,7 +17,7 @@ use tenure_session::{Method, Notification, RawJson, Reason, RequestId, RpcError,
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::door::{Answer, Door, Visit, broken, session_in};
+use super::door::{Answer, Door, Visit, broken};
 use super::listen::listen;
 use super::notes::Notes;
 use super::stay::{FAREWELL, Stay, part};
@@ -48,9 +48,7 @@ pub(super) async fn open(door: Arc<Door>, open: Open) -> Result<Opened, RpcError
     let id = RequestId::from_number(0);
     let params = params_for(&open);
     let body = message::write_request(&id, &Method::Initialize, Some(&params));
-    let response = door.send(&Visit::default(), body).await?;
-    // From here on there may be a session there, which must not outlive a handshake that fails or is given up.
-    let mut stay = Stay::new(Arc::clone(&door), session_in(&response));
+    let (response, mut stay) = Stay::begin(&door, body).await?;
     let result = match door.answer(response).await? {
         Answer::Json(body) => outcome(&body, &id)?,
         Answer::Stream(mut events) => loop {

@@ -3,12 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderValue;
+use reqwest::Response;
+use tenure_session::RpcError;
+use tokio_util::sync::CancellationToken;
 
-use super::door::{Door, Visit};
+use super::door::{Door, Visit, broken, session_in};
 
 /// How long the end of a session there may take.
 pub(super) const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a server may take to name a session after nobody wants it any more.
+const LATE: Duration = Duration::from_secs(60);
 
 /// Ends the session when dropped: a handshake may fail or be given up after the server has named one.
 pub(super) struct Stay {
@@ -17,8 +23,27 @@ pub(super) struct Stay {
 }
 
 impl Stay {
-    pub(super) fn new(door: Arc<Door>, session: Option<HeaderValue>) -> Self {
-        Self { door, visit: Visit { session, version: None } }
+    /// Posts `initialize`. Whatever session the server names is ended, also if nobody waits for its name any more.
+    pub(super) async fn begin(door: &Arc<Door>, initialize: Bytes) -> Result<(Response, Self), RpcError> {
+        let (waited_for, door) = (CancellationToken::new(), Arc::clone(door));
+        let given_up = waited_for.clone();
+        let _waiting = waited_for.drop_guard();
+        #[expect(clippy::disallowed_methods, reason = "it ends by itself soon after its owner")]
+        let posting = tokio::spawn(async move {
+            let late = async {
+                given_up.cancelled().await;
+                tokio::time::sleep(LATE).await;
+            };
+            let mut visit = Visit::default();
+            let response = tokio::select! {
+                biased;
+                response = door.send(&visit, initialize) => response?,
+                () = late => return Err(broken("The server did not answer initialize")),
+            };
+            visit.session = session_in(&response);
+            Ok((response, Self { door, visit }))
+        });
+        posting.await.unwrap_or_else(|_| Err(broken("The server could not be asked")))
     }
 
     /// The server has said which revision it speaks.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure::Node;
+use tokio::net::TcpStream;
 
 use super::gateway_with;
 use super::server::{Asked, SESSION, Server};
@@ -25,6 +26,14 @@ async fn calling(server: &mut Server, session: &Session) -> (Asked, Connection) 
     (server.post("tools/call").await, call)
 }
 
+/// The answer to a call, on a stream or not: that depends on how fast the machine is.
+async fn answer(mut call: Connection) -> Value {
+    let response = call.response().await;
+    let text = response.text();
+    let message = text.lines().find_map(|line| line.strip_prefix("data: {")).map(|rest| format!("{{{rest}"));
+    serde_json::from_str(&message.unwrap_or(text)).expect("JSON")
+}
+
 fn news(text: &str) -> Value {
     json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": text } })
 }
@@ -43,26 +52,26 @@ async fn a_stream_that_is_refused_for_now_is_opened_later() {
 async fn an_answer_is_resumed_though_the_server_is_ill_for_a_while() {
     let (mut server, _front, session) = through(&[]).await;
     server.get().await.refuse("405 Method Not Allowed").await;
-    let (asked, mut call) = calling(&mut server, &session).await;
-    let answer = asked.response(&json!({ "result": { "content": [] } }));
+    let (asked, call) = calling(&mut server, &session).await;
+    let last = asked.response(&json!({ "result": { "content": [] } }));
     let mut stream = asked.stream().await;
     stream.write("id: é1\nretry: 0\ndata:\n\n").await;
     drop(stream);
     server.get().await.refuse("502 Bad Gateway").await;
     let resumed = server.get().await;
     assert!(resumed.head.contains("last-event-id: é1"), "{}", resumed.head);
-    resumed.stream().await.write(&format!("data: {answer}\n\n")).await;
-    assert_eq!(call.response().await.json()["result"], json!({ "content": [] }));
+    resumed.stream().await.write(&format!("data: {last}\n\n")).await;
+    assert_eq!(answer(call).await["result"], json!({ "content": [] }));
 }
 
 #[tokio::test]
 async fn an_answer_after_an_id_that_cannot_be_sent_is_not_resumed() {
     let (mut server, _front, session) = through(&[]).await;
     server.get().await.refuse("405 Method Not Allowed").await;
-    let (asked, mut call) = calling(&mut server, &session).await;
+    let (asked, call) = calling(&mut server, &session).await;
     asked.stream().await.write("id: \u{1}\nretry: 0\ndata:\n\n").await;
     // A GET without an id would be for another stream; nobody answers it here.
-    let answer = call.response().await.json();
+    let answer = answer(call).await;
     assert_eq!(answer["error"]["data"]["reason"], "backend_unavailable", "{answer}");
 }
 
@@ -109,10 +118,10 @@ async fn a_call_that_waits_for_a_notification_ends_with_its_session() {
     let begin = async { server.post("initialize").await.begin_session().await };
     let (session, ()) = tokio::join!(Session::start(front.address()), begin);
     let _held = server.post("notifications/initialized").await;
-    let mut call = session.request(7, "tools/call", &json!({ "name": "any" })).begin(session.server).await;
+    let call = session.request(7, "tools/call", &json!({ "name": "any" })).begin(session.server).await;
     until("the call is taken", || front.sessions().list()[0].calls.len() == 1).await;
     assert_eq!(session.delete().send(session.server).await.status(), 204);
-    assert!(call.response().await.json()["error"].is_object());
+    assert!(answer(call).await["error"].is_object());
     server.delete().await.accept().await;
 }
 
@@ -153,9 +162,31 @@ async fn a_session_that_never_began_does_not_stay_behind() {
 #[tokio::test]
 async fn a_server_hears_of_a_call_whose_time_is_up() {
     let (mut server, _front, session) = through(&[("timeouts.request", "200ms")]).await;
-    let (asked, mut call) = calling(&mut server, &session).await;
-    assert_eq!(call.response().await.json()["error"]["data"]["reason"], "timed_out");
+    let (asked, call) = calling(&mut server, &session).await;
+    assert_eq!(answer(call).await["error"]["data"]["reason"], "timed_out");
     let cancelled = server.post("notifications/cancelled").await;
     assert_eq!(cancelled.body["params"]["requestId"], asked.body["id"]);
     cancelled.accept().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_named_too_late_does_not_stay_behind() {
+    let mut server = Server::start().await;
+    let front = gateway_with(server.url(), &[("timeouts.initialize", "100ms")]).await;
+    let refused = initialize("2025-11-25").send(front.address()).await.json();
+    assert_eq!(refused["error"]["data"]["reason"], "timed_out");
+    server.post("initialize").await.begin_session().await;
+    server.delete().await.accept().await;
+}
+
+#[tokio::test]
+async fn a_call_that_never_left_says_so() {
+    let (mut server, _front, session) = through(&[]).await;
+    server.get().await.refuse("405 Method Not Allowed").await;
+    let address = server.address();
+    drop(server);
+    within("nobody listens", async { while TcpStream::connect(address).await.is_ok() {} }).await;
+    let error = session.tool(7, "any", &json!({})).await.json()["error"].clone();
+    assert_eq!(error["data"]["reason"], "backend_unavailable");
+    assert_eq!(error["data"]["refused"], true, "so the client may call again: {error}");
 }

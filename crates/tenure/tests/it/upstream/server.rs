@@ -1,5 +1,7 @@
 //! A server upstream whose every byte the test gives, so that it can do what no sound server does.
 
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -12,6 +14,7 @@ use crate::support::wait::within;
 pub(super) const SESSION: &str = "upstream-session";
 
 pub(super) struct Server {
+    address: SocketAddr,
     url: String,
     asked: mpsc::Receiver<Asked>,
     /// Requests that came before the one that was waited for.
@@ -30,7 +33,7 @@ pub(super) struct Asked {
 impl Server {
     pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap();
         let (sender, asked) = mpsc::channel(64);
         let running = tokio::spawn(async move {
             let mut reading = tokio::task::JoinSet::new();
@@ -43,14 +46,23 @@ impl Server {
                 });
             }
         });
-        Self { url, asked, early: Vec::new(), _running: AbortOnDropHandle::new(running) }
+        Self {
+            address,
+            url: format!("http://{address}/mcp"),
+            asked,
+            early: Vec::new(),
+            _running: AbortOnDropHandle::new(running),
+        }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The next request with this HTTP method.
     pub(super) async fn get(&mut self) -> Asked {
         self.next("a GET", |asked| asked.head.starts_with("get ")).await
     }
@@ -109,7 +121,7 @@ impl Asked {
         }
     }
 
-    /// Sends bytes, and closes unless more is to come.
+    /// Sends bytes.
     pub(super) async fn write(&mut self, text: &str) {
         within("write", self.connection.write_all(text.as_bytes())).await.expect("written");
     }
@@ -130,8 +142,7 @@ impl Asked {
             "capabilities": { "tools": {}, "logging": {} },
             "serverInfo": { "name": "odd", "version": "1" },
         });
-        let outcome = json!({ "result": result });
-        self.answer(&outcome).await;
+        self.answer(&json!({ "result": result })).await;
     }
 
     /// Answers a request with a `result` or an `error`.
