@@ -3,7 +3,8 @@
 //! A session of ours has a session there. Requests are posted one by one; an answer is JSON or a stream of events,
 //! which is resumed if it breaks off (`follow`). What belongs to no request comes on a stream of its own
 //! (`listen`). A server that has forgotten the session says 404: the link is then lost, and the runtime opens
-//! another and repeats what was refused. Nothing of the client's own credentials is passed on.
+//! another and repeats what was refused. Notifications keep their place among the requests (`notes`), and whatever
+//! becomes of a session here, the one there is ended (`stay`). Nothing of the client's own credentials is passed on.
 
 mod door;
 mod events;
