@@ -129,6 +129,18 @@ async fn a_child_that_exits_in_its_call_is_replaced() {
     gateway.until_children(2).await;
 }
 
+/// Processes out of the gateway's reach, and so the test's to end, also if it fails.
+struct Left(Vec<u32>);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        for id in &self.0 {
+            // It may have ended.
+            let _ = std::process::Command::new("kill").args(["-s", "KILL", &id.to_string()]).status();
+        }
+    }
+}
+
 /// A process that a child has left behind, out of its group, may keep the child's output open for ever.
 #[tokio::test]
 async fn a_child_is_gone_when_it_has_ended_even_if_its_output_is_still_open() {
@@ -138,14 +150,10 @@ async fn a_child_is_gone_when_it_has_ended_even_if_its_output_is_still_open() {
     let gate = gateway.folder.path().join("never");
     let mut stream = begin(&session, 2, "slow", &gate).await;
     let (pid, _) = heard(&session, 3).await;
-    let left: Vec<_> = gateway.children().into_iter().filter(|process| process.id != pid).collect();
+    let others = gateway.children().into_iter().map(|process| process.id).filter(|id| *id != pid);
+    let _left = Left(others.collect());
     signal(pid, "KILL").await;
-    let said = rest(&mut stream).await;
-    // It is out of reach of the gateway, and so this test's to end.
-    for process in left {
-        signal(process.id, "KILL").await;
-    }
-    assert_eq!(said, ["error 2 interrupted"]);
+    assert_eq!(rest(&mut stream).await, ["error 2 interrupted"]);
     assert_ne!(heard(&session, 4).await.0, pid);
 }
 
