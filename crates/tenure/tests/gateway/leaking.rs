@@ -48,8 +48,9 @@ async fn abandoned_sessions_cost_nothing_in_the_end() {
     }
     let after = at_rest(&gateway).await;
     assert_eq!((after.0, after.1), (processes, ends), "processes, and pipes and sockets");
-    // The allocator keeps some; a leak of one kilobyte per session or more is seen in a long run.
-    let allowed = (8 << 20) + (sessions() as u64) * 512;
+    // The allocator and the store's buffers keep some: 12 MiB after 10 000 sessions, 14 MiB after 20 000. A leak of one
+    // kilobyte per session is seen in a run of `./dev leaks 20000`.
+    let allowed = (16 << 20) + (sessions() as u64) * 256;
     assert!(after.2 < memory + allowed, "{} KiB became {} KiB", memory >> 10, after.2 >> 10);
     eprintln!("{} sessions: {} KiB became {} KiB", sessions(), memory >> 10, after.2 >> 10);
 }
