@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 
 use super::context::{CallContext, Caller};
 use super::reader::{Reader, too_many_streams};
-use super::relink;
+use super::relink::{self, Placed};
 use super::session::{InFlight, Session, State};
 use super::stream::too_large;
 use crate::error::{Error, Reason, RpcError};
@@ -61,10 +61,6 @@ impl Session {
     /// A request that was admitted goes on when this future is dropped.
     pub async fn request(self: &Arc<Self>, request: Request, caller: Caller) -> Result<Answer, Error> {
         self.touch();
-        if self.is_unlinked() {
-            // Boxed, so that the frequent case carries no room for this one.
-            Box::pin(self.relink()).await?;
-        }
         let id = request.id.clone();
         let Some(run) = self.admit(request, caller, None)? else {
             return Ok(Answer::Json(message::write_result(&id, &RawJson::EMPTY_OBJECT)));
@@ -95,16 +91,6 @@ impl Session {
     }
 
     fn batch_request(self: &Arc<Self>, request: Request, caller: &Caller, stream: StreamId) {
-        if self.is_unlinked() {
-            let (session, caller) = (Arc::clone(self), caller.clone());
-            self.inner.tasks.spawn(async move {
-                match session.relink().await {
-                    Ok(()) => session.batch_request(request, &caller, stream),
-                    Err(error) => session.refuse_on(stream, &request.id, &error),
-                }
-            });
-            return;
-        }
         let id = request.id.clone();
         let reply = match self.admit(request, caller.clone(), Some(stream)) {
             Ok(Some(run)) => {
@@ -115,12 +101,6 @@ impl Session {
             Err(error) => Err(error.to_rpc()),
         };
         let body = message::write_response(&id, &reply);
-        self.answer_on(&mut self.state.lock(), stream, body);
-        self.flush();
-    }
-
-    fn refuse_on(self: &Arc<Self>, stream: StreamId, id: &RequestId, error: &Error) {
-        let body = message::write_error(Some(id), &error.to_rpc());
         self.answer_on(&mut self.state.lock(), stream, body);
         self.flush();
     }
@@ -195,8 +175,14 @@ impl Session {
                     "A request with this id is already in flight",
                 ));
             }
-            let Some(link) = state.link.clone() else {
-                return Err(Error::new(Reason::BackendUnavailable, "The session has no server behind it"));
+            // A session that lost its server gets another one; the request waits for it, in flight like any other.
+            let link = match &state.link {
+                _ if self.is_unlinked() => None,
+                Some(link) => Some(Arc::clone(link)),
+                None => {
+                    let what = "The session has no server behind it";
+                    return Err(Error::new(Reason::BackendUnavailable, what));
+                }
             };
             state.next_call += 1;
             state.running += 1;
@@ -222,7 +208,11 @@ impl Session {
         let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
         // From here on `Run` answers for the call, also if the backend panics while starting it.
         let mut run = Run::new(self, id, number, link_number);
-        run.start(link.as_ref(), Call { request, context }, afterwards);
+        let call = Call { request, context };
+        match link {
+            Some(link) => run.start(link.as_ref(), call, afterwards),
+            None => run.stage = Stage::Waits(self.place(call, number)),
+        }
         Ok(Some(run))
     }
 
@@ -340,7 +330,7 @@ struct Run {
     session: Arc<Session>,
     id: RequestId,
     number: u64,
-    reply: Option<BoxFuture<Reply>>,
+    stage: Stage,
     timer: Option<Pin<Box<Sleep>>>,
     /// The number of the link it was sent on.
     link: u64,
@@ -348,19 +338,27 @@ struct Run {
     is_again: bool,
 }
 
+enum Stage {
+    /// There is no link to send it on yet.
+    Waits(BoxFuture<Result<Placed, RpcError>>),
+    Sent(BoxFuture<Reply>),
+    /// Not sent, or its handler panicked.
+    Failed,
+}
+
 impl Run {
     fn new(session: &Arc<Session>, id: RequestId, number: u64, link: u64) -> Self {
         let session = Arc::clone(session);
-        Self { session, id, number, reply: None, timer: None, link, is_again: false }
+        Self { session, id, number, stage: Stage::Failed, timer: None, link, is_again: false }
     }
 
     fn start(&mut self, link: &dyn Link, call: Call, afterwards: Afterwards) {
         let started = std::panic::catch_unwind(AssertUnwindSafe(|| link.call(call)));
-        self.reply = match (started, afterwards) {
-            (Ok(reply), Afterwards::Nothing) => Some(reply),
+        self.stage = match (started, afterwards) {
+            (Ok(reply), Afterwards::Nothing) => Stage::Sent(reply),
             (Ok(reply), afterwards) => {
                 let session = Arc::clone(&self.session);
-                Some(Box::pin(async move {
+                Stage::Sent(Box::pin(async move {
                     let reply = reply.await;
                     if reply.is_ok() {
                         session.remember(&mut session.state.lock(), &afterwards);
@@ -370,23 +368,36 @@ impl Run {
                     reply
                 }))
             }
-            (Err(_), _) => None,
+            (Err(_), _) => Stage::Failed,
         };
     }
 
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
-        let Some(reply) = &mut self.reply else { return Poll::Ready(Err(self.panicked())) };
+        let reply = match &mut self.stage {
+            Stage::Sent(reply) => reply,
+            Stage::Waits(place) => match place.as_mut().poll(cx) {
+                Poll::Ready(Ok(placed)) => {
+                    self.link = placed.link_number;
+                    let afterwards = afterwards(&placed.call.request);
+                    self.start(placed.link.as_ref(), placed.call, afterwards);
+                    return self.poll_reply(cx);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return self.poll_deadline(cx),
+            },
+            Stage::Failed => return Poll::Ready(Err(self.panicked())),
+        };
         match std::panic::catch_unwind(AssertUnwindSafe(|| reply.as_mut().poll(cx))) {
             Ok(Poll::Ready(reply)) if self.lost_link(&reply) => {
                 self.is_again = true;
                 let refused = reply.as_ref().is_err_and(RpcError::is_refused);
-                self.reply = Some(self.session.repeat(&self.id, self.number, refused));
+                self.stage = Stage::Waits(self.session.repeat(&self.id, self.number, refused));
                 self.poll_reply(cx)
             }
             Ok(Poll::Ready(reply)) => Poll::Ready(reply),
             Ok(Poll::Pending) => self.poll_deadline(cx),
             Err(_) => {
-                self.reply = None;
+                self.stage = Stage::Failed;
                 Poll::Ready(Err(self.panicked()))
             }
         }

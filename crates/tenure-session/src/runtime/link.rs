@@ -6,12 +6,14 @@ use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::{CallContext, Caller};
+use super::relink;
 use super::session::Session;
 use super::sessions::{Inner, Versioned};
 use crate::error::{Reason, RpcError};
 use crate::id::RequestId;
 use crate::message::{Notification, RawJson, Request};
 use crate::method::Method;
+use crate::phase::Phase;
 use crate::port::backend::{Call, Link, Open, Reply};
 use crate::protocol::Revision;
 
@@ -43,23 +45,46 @@ impl Inner {
             ));
         };
         let link: Arc<dyn Link> = Arc::from(opened.link);
-        let is_lost = {
-            let mut state = session.state.lock();
-            let is_lost = state.link_lost == state.link_number;
-            if !is_lost {
-                state.link = Some(Arc::clone(&link));
+        // Before anybody else can say something to it.
+        let is_told = session.tell_initialized(&link, Phase::Initializing);
+        match session.take_link(&link) {
+            Ok(()) => {
+                session.tell_initialized(&link, is_told);
+                Ok((opened.result, revision))
             }
-            is_lost
-        };
-        if is_lost {
-            link.close().await;
-            return Err(RpcError::of(Reason::BackendUnavailable, "The server ended right after it began"));
+            Err(error) => {
+                // Apart, because it may take its time, and because nobody else would close it.
+                self.tasks.spawn(async move { link.close().await });
+                Err(error)
+            }
         }
-        Ok((opened.result, revision))
     }
 }
 
 impl Session {
+    /// Takes a link into use, if it is not lost already and there is a use for it.
+    fn take_link(&self, link: &Arc<dyn Link>) -> Result<(), RpcError> {
+        let mut state = self.state.lock();
+        // The session was ended, or the process is about to, and all links are closed that were known then.
+        if let Some(over) = &state.settled {
+            return Err(over.clone());
+        }
+        if state.link_lost == state.link_number {
+            return Err(relink::ended_at_once());
+        }
+        state.link = Some(Arc::clone(link));
+        Ok(())
+    }
+
+    /// Tells a new server that the client is ready, if it is and was not so before. Returns the phase.
+    fn tell_initialized(&self, link: &Arc<dyn Link>, before: Phase) -> Phase {
+        let phase = self.state.lock().phase;
+        if phase == Phase::Initialized && before != Phase::Initialized {
+            self.tell(link.as_ref(), Notification { method: Method::Initialized, params: None });
+        }
+        phase
+    }
+
     /// Passes a notification to the server, which may panic over it.
     pub(super) fn tell(&self, link: &dyn Link, notification: Notification) {
         let method = notification.method.clone();

@@ -2,10 +2,14 @@
 //! as after a restart.
 //!
 //! A link says itself that it is lost. Requests that were on it are run again on the next one if that is safe, and
-//! otherwise end with an error that says that they were interrupted.
+//! otherwise end with an error that says that they were interrupted. Requests that come while there is none are in
+//! flight like any other, and wait: the first starts a task that opens a link, the others wait for the same task,
+//! and it goes on when they all leave. If it fails they all fail, and the next request tries again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use tokio::sync::watch;
 
 use super::context::{CallContext, Caller, Fanout, Outlet};
 use super::session::Session;
@@ -13,8 +17,18 @@ use crate::error::{Error, Reason, RpcError};
 use crate::id::RequestId;
 use crate::message::{self, RawJson, Request};
 use crate::port::BoxFuture;
-use crate::port::backend::{Call, Link, Open, Opening, Reply};
+use crate::port::backend::{Call, Link, Open, Opening};
 use crate::rules::{self, Repeat};
+
+/// What became of the attempt to get another link; nothing until it is over.
+pub(super) type Outcome = Option<Result<(), Arc<Error>>>;
+
+/// A request that waited for a link, and the link that it goes to.
+pub(super) struct Placed {
+    pub(super) link: Arc<dyn Link>,
+    pub(super) link_number: u64,
+    pub(super) call: Call,
+}
 
 impl Session {
     /// Makes room for a link, and returns the outlet that belongs to it.
@@ -51,12 +65,131 @@ impl Session {
         self.unlinked.load(Ordering::Acquire)
     }
 
-    /// Opens another link in place of one that was lost.
-    pub(super) async fn relink(self: &Arc<Self>) -> Result<(), Error> {
-        let _alone = self.linking.acquire().await;
-        if !self.is_unlinked() {
-            return Ok(());
+    /// Finds a link for a request that came when the session had none.
+    pub(super) fn place(self: &Arc<Self>, call: Call, number: u64) -> BoxFuture<Result<Placed, RpcError>> {
+        let session = Arc::clone(self);
+        Box::pin(async move {
+            session.relink_for(&call.context).await.map_err(|error| error.to_rpc())?;
+            let (link, link_number) = session.link_for(&call.request.id, number)?;
+            Ok(Placed { link, link_number, call })
+        })
+    }
+
+    /// Finds another link for a request whose link was lost, if it is safe to run it once more. What the server did
+    /// not take always is.
+    pub(super) fn repeat(
+        self: &Arc<Self>,
+        id: &RequestId,
+        number: u64,
+        refused: bool,
+    ) -> BoxFuture<Result<Placed, RpcError>> {
+        let (session, id) = (Arc::clone(self), id.clone());
+        Box::pin(async move {
+            let request = {
+                let state = session.state.lock();
+                let call = state.calls.get(&id).filter(|call| call.number == number);
+                call.map(|call| Request {
+                    id: id.clone(),
+                    method: call.method.clone(),
+                    params: call.params.clone(),
+                })
+            };
+            let Some(request) = request else { return Err(interrupted()) };
+            let repeat = if refused { Repeat::Safe } else { rules::repeat(&request.method) };
+            if repeat == Repeat::Never {
+                return Err(interrupted());
+            }
+            let caller = Caller { principal: session.owner.clone(), ..Caller::anonymous("wake") };
+            let now = session.inner.clock.now();
+            let context = CallContext::new(Arc::clone(&session), &request, number, caller, now);
+            if let Err(error) = session.relink_for(&context).await {
+                // Whether a tool may be called twice only the server could have said.
+                return Err(if repeat == Repeat::Safe { error.to_rpc() } else { interrupted() });
+            }
+            if repeat == Repeat::AskTool {
+                let (link, _) = session.link_for(&id, number)?;
+                if !session.may_repeat(&link, &request).await {
+                    return Err(interrupted());
+                }
+            }
+            // Last, because the client may have withdrawn the request while others were waited for.
+            let (link, link_number) = session.link_for(&id, number)?;
+            tracing::info!(session = %session.label, request = ?id, method = %request.method, "run again on another server");
+            Ok(Placed { link, link_number, call: Call { request, context } })
+        })
+    }
+
+    /// Waits for a link as long as somebody waits for the request.
+    async fn relink_for(self: &Arc<Self>, context: &CallContext) -> Result<(), Error> {
+        tokio::select! {
+            linked = self.relink() => linked,
+            () = context.cancelled() => Err(Error::new(Reason::Cancelled, "The request was cancelled")),
         }
+    }
+
+    /// The link for a request that is still wanted.
+    fn link_for(&self, id: &RequestId, number: u64) -> Result<(Arc<dyn Link>, u64), RpcError> {
+        let state = self.state.lock();
+        if state.calls.get(id).is_none_or(|call| call.number != number) {
+            return Err(RpcError::of(Reason::Cancelled, "The request was cancelled"));
+        }
+        match &state.link {
+            Some(link) if !self.is_unlinked() => Ok((Arc::clone(link), state.link_number)),
+            _ => Err(ended_at_once()),
+        }
+    }
+
+    /// Waits until the session has a link. Those who wait together wait for the same one, and fail together.
+    ///
+    /// # Cancel safety
+    /// A link that is being opened goes on being opened.
+    async fn relink(self: &Arc<Self>) -> Result<(), Error> {
+        let Some(mut outcome) = self.relink_once()? else { return Ok(()) };
+        let done = outcome.wait_for(Option::is_some).await;
+        match done.as_deref() {
+            Ok(Some(Ok(()))) => Ok(()),
+            Ok(Some(Err(error))) => Err(error.again()),
+            // The task was aborted or panicked.
+            Ok(None) | Err(_) => {
+                Err(Error::new(Reason::Internal, "The session could not get another server"))
+            }
+        }
+    }
+
+    /// Starts to open a link, unless that is under way. `None`: there is one.
+    fn relink_once(self: &Arc<Self>) -> Result<Option<watch::Receiver<Outcome>>, Error> {
+        let (tell, outcome) = watch::channel(None);
+        {
+            let mut state = self.state.lock();
+            self.check_alive(&state)?;
+            // Looked at under the lock: an attempt that was just over has changed this before it left.
+            if !self.is_unlinked() {
+                return Ok(None);
+            }
+            if let Some(outcome) = &state.relinking {
+                return Ok(Some(outcome.clone()));
+            }
+            state.relinking = Some(outcome.clone());
+        }
+        let relinking = Relinking(Arc::clone(self));
+        self.inner.tasks.spawn(async move {
+            let session = &relinking.0;
+            let linked = tokio::select! {
+                linked = session.open_another() => linked,
+                () = session.inner.stop.cancelled() => Err(Error::new(Reason::Draining, "The server is shutting down")),
+            };
+            if let Err(error) = &linked {
+                let cause = std::error::Error::source(error).map(ToString::to_string);
+                tracing::warn!(session = %session.label, %error, cause, "the session could not get another server");
+            }
+            drop(relinking);
+            tell.send_replace(Some(linked.map_err(Arc::new)));
+        });
+        Ok(Some(outcome))
+    }
+
+    /// Opens another link in place of one that was lost, and tells its server what the last one knew.
+    async fn open_another(self: &Arc<Self>) -> Result<(), Error> {
         let (params, revision, before) = {
             let state = self.state.lock();
             self.check_alive(&state)?;
@@ -65,70 +198,50 @@ impl Session {
         let outlet = self.next_outlet();
         let fanout = Fanout(Arc::downgrade(&self.inner));
         let open = Open { params, revision, opening: Opening::Wake, outlet, fanout };
-        let (result, _) = self.inner.open_link(self, open).await.map_err(|error| {
+        let failed = |error| {
             Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
                 .caused_by(error)
-        })?;
-        {
-            // Under the lock: the new link may be lost already, and then the session must not pass for one that has it.
-            let state = self.state.lock();
-            self.unlinked.store(state.link.is_none(), Ordering::Release);
-        }
-        tracing::info!(session = %self.label, "the session has a server again");
+        };
+        let (result, _) = self.inner.open_link(self, open).await.map_err(failed)?;
         self.greet().await;
         let changed = rules::changed_lists(&before, &result);
         {
             let mut state = self.state.lock();
+            self.check_alive(&state)?;
+            if state.link.is_none() {
+                return Err(failed(ended_at_once()));
+            }
+            // Not before: until the server knows what the last one knew, requests have to wait.
+            self.unlinked.store(false, Ordering::Release);
             state.initialize_result = result;
             self.save(&mut state);
         }
+        tracing::info!(session = %self.label, "the session has a server again");
         for method in changed {
             self.announce(message::write_notification(&method, None));
         }
         Ok(())
     }
 
-    /// Runs a request once more whose link was lost, if that is safe. What the server did not take always is.
-    pub(super) fn repeat(self: &Arc<Self>, id: &RequestId, number: u64, refused: bool) -> BoxFuture<Reply> {
-        let (session, id) = (Arc::clone(self), id.clone());
-        Box::pin(async move {
-            let request = {
-                let state = session.state.lock();
-                let call = state.calls.get(&id).filter(|call| call.number == number);
-                call.map(|call| Request { id, method: call.method.clone(), params: call.params.clone() })
-            };
-            let Some(request) = request else { return Err(interrupted()) };
-            if !refused && rules::repeat(&request.method) == Repeat::Never {
-                return Err(interrupted());
-            }
-            if let Err(error) = session.relink().await {
-                // Whether a tool may be called twice only the server could have said.
-                let sure = refused || rules::repeat(&request.method) == Repeat::Safe;
-                return Err(if sure { error.to_rpc() } else { interrupted() });
-            }
-            let link = session.state.lock().link.clone();
-            let Some(link) = link else { return Err(interrupted()) };
-            if !refused && !session.may_repeat(&link, &request).await {
-                return Err(interrupted());
-            }
-            tracing::info!(session = %session.label, request = ?request.id, method = %request.method, "run again on another server");
-            let caller = Caller { principal: session.owner.clone(), ..Caller::anonymous("wake") };
-            let now = session.inner.clock.now();
-            let context = CallContext::new(Arc::clone(&session), &request, number, caller, now);
-            link.call(Call { request, context }).await
-        })
-    }
-
     async fn may_repeat(self: &Arc<Self>, link: &Arc<dyn Link>, request: &Request) -> bool {
-        match rules::repeat(&request.method) {
-            Repeat::Never => false,
-            Repeat::Safe => true,
-            Repeat::AskTool => match rules::tool_name(request.params.as_ref()) {
-                Some(name) => self.repeatable_tools(link).await.contains(&name),
-                None => false,
-            },
+        match rules::tool_name(request.params.as_ref()) {
+            Some(name) => self.repeatable_tools(link).await.contains(&name),
+            None => false,
         }
     }
+}
+
+/// An attempt to get another link; it is over when this is dropped, also after a panic.
+struct Relinking(Arc<Session>);
+
+impl Drop for Relinking {
+    fn drop(&mut self) {
+        self.0.state.lock().relinking = None;
+    }
+}
+
+pub(super) fn ended_at_once() -> RpcError {
+    RpcError::of(Reason::BackendUnavailable, "The server ended right after it began")
 }
 
 fn interrupted() -> RpcError {

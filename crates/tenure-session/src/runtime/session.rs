@@ -9,11 +9,13 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::ask::Ask;
 use super::census::Seat;
 use super::deadline::Due;
+use super::relink;
 use super::sessions::Inner;
 use super::stream::{Outbox, Stream};
 use crate::error::{Error, Reason, RpcError};
@@ -44,9 +46,8 @@ pub struct Session {
     pub(super) inner: Arc<Inner>,
     /// Taken by whoever writes the record, so that writes do not overtake each other.
     pub(super) writing: tokio::sync::Semaphore,
-    /// Taken by whoever opens a link in place of one that was lost.
-    pub(super) linking: tokio::sync::Semaphore,
-    /// The link was lost, and there is no other yet.
+    /// The link was lost, and there is no other yet, or its server does not know yet what the last one knew.
+    /// Changed under the lock of the state only.
     pub(super) unlinked: AtomicBool,
     pub(super) state: Mutex<State>,
 }
@@ -58,6 +59,8 @@ pub(super) struct State {
     /// The number of the link, and of the last one that was lost.
     pub(super) link_number: u64,
     pub(super) link_lost: u64,
+    /// Another link is being opened in place of one that was lost.
+    pub(super) relinking: Option<watch::Receiver<relink::Outcome>>,
     pub(super) initialize: RawJson,
     pub(super) initialize_result: RawJson,
     pub(super) end: Option<End>,
@@ -201,7 +204,6 @@ impl Session {
             saved_delivery: AtomicU64::new(state.delivered()),
             inner,
             writing: tokio::sync::Semaphore::new(1),
-            linking: tokio::sync::Semaphore::new(1),
             unlinked: AtomicBool::new(false),
             state: Mutex::new(state),
         })
@@ -455,6 +457,7 @@ impl State {
             link: None,
             link_number: 0,
             link_lost: 0,
+            relinking: None,
             initialize,
             initialize_result: RawJson::EMPTY_OBJECT,
             end: None,

@@ -21,7 +21,7 @@ use super::sessions::{Inner, store_failed};
 use super::stream::{Origin, Stream};
 use crate::error::{Error, Kind, Reason};
 use crate::id::{Position, Principal, SessionId, SessionKey, StreamId};
-use crate::message::{self, Notification, RawJson};
+use crate::message::{self, RawJson};
 use crate::method::Method;
 use crate::phase::Phase;
 use crate::port::backend::{Open, Opening};
@@ -296,16 +296,13 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
 }
 
 impl Session {
-    /// Tells the server what the client has said since `initialize`.
+    /// Tells the server what the client has said since `notifications/initialized`.
     pub(super) async fn greet(self: &Arc<Self>) {
-        let (link, phase, level, subscriptions) = {
+        let (link, level, subscriptions) = {
             let state = self.state.lock();
-            (state.link.clone(), state.phase, state.log_level, state.subscriptions.clone())
+            (state.link.clone(), state.log_level, state.subscriptions.clone())
         };
         let Some(link) = link else { return };
-        if phase == Phase::Initialized {
-            self.tell(link.as_ref(), Notification { method: Method::Initialized, params: None });
-        }
         if let Some(level) = level {
             let params = RawJson::of(&serde_json::json!({ "level": level.as_str() }));
             if let Err(error) = self.inquire(&link, Method::LoggingSetLevel, &params).await {

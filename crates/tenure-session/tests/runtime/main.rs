@@ -16,6 +16,7 @@ mod limits;
 mod lives;
 mod operate;
 mod races;
+mod relinking;
 mod resume;
 mod slow;
 mod store_faults;
