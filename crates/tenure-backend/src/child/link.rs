@@ -54,7 +54,7 @@ pub(super) async fn open(pool: &Pool, open: Open) -> Result<(Opened, Life), Fail
     let traffic = Arc::new(Traffic::new(open.outlet.clone(), out));
     #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
     let (writer, reader) = (
-        tokio::spawn(write(input, lines)),
+        tokio::spawn(write(input, lines, Arc::clone(&traffic), open.outlet.clone(), handle.hang_up())),
         tokio::spawn(read(
             Lines::new(output, pool.command().limits.max_line_bytes),
             Arc::clone(&traffic),
@@ -121,20 +121,22 @@ impl Link for ChildLink {
         let traffic = Arc::clone(&self.traffic);
         Box::pin(async move {
             let cancelled = || Err(RpcError::of(Reason::Cancelled, "The request was cancelled"));
-            tokio::select! {
+            sent.is_taken = tokio::select! {
                 biased;
-                sent = traffic.send(text) => sent?,
+                sent = traffic.send(text) => sent.is_ok(),
                 // The child takes nothing; it has not heard of the request.
                 () = context.cancelled() => return cancelled(),
-            }
+            };
             tokio::select! {
                 biased;
-                answer = &mut sent.answer => answer.unwrap_or_else(|_| Err(gone())),
-                () = context.cancelled() => {
-                    // Should the child have no room for it, it finds out by itself that nobody wants the answer.
-                    let _ = traffic.try_send(line(&message::write_cancelled(&id, "cancelled by the client")));
-                    cancelled()
-                }
+                answer = &mut sent.answer => match answer {
+                    // It takes nothing any more, and by now the session knows.
+                    _ if !sent.is_taken => Err(RpcError::refused("The server has ended")),
+                    Ok(answer) => answer,
+                    Err(_) => Err(gone()),
+                },
+                // The child is told when `sent` is dropped, as it is when the time is up.
+                () = context.cancelled() => cancelled(),
             }
         })
     }
@@ -152,8 +154,15 @@ impl Link for ChildLink {
 }
 
 /// Writes lines until there are no more, or the child does not take them.
-async fn write(mut to: ChildStdin, mut lines: mpsc::Receiver<Bytes>) {
-    while let Some(first) = lines.recv().await {
+async fn write(
+    mut to: ChildStdin,
+    mut lines: mpsc::Receiver<Bytes>,
+    traffic: Arc<Traffic>,
+    outlet: Outlet,
+    hang_up: impl FnOnce(),
+) {
+    loop {
+        let Some(first) = lines.recv().await else { return };
         let written = match lines.is_empty() {
             true => to.write_all(&first).await,
             false => {
@@ -167,10 +176,26 @@ async fn write(mut to: ChildStdin, mut lines: mpsc::Receiver<Bytes>) {
             }
         };
         if written.is_err() {
-            // It has closed its input; that it has ended is seen elsewhere.
-            return;
+            // Whoever sends from here on knows that it was not taken.
+            drop(lines);
+            break take_leave(&traffic, &outlet, hang_up).await;
         }
     }
+}
+
+/// The child has closed its input. Mostly it is about to end, which is seen elsewhere when its last answers are read.
+async fn take_leave(traffic: &Traffic, outlet: &Outlet, hang_up: impl FnOnce()) {
+    tokio::time::sleep(LAST_WORDS).await;
+    tracing::warn!(session = outlet.session_label(), "the server takes no more messages");
+    lose(traffic, outlet, hang_up);
+}
+
+fn lose(traffic: &Traffic, outlet: &Outlet, hang_up: impl FnOnce()) {
+    // Before the link is closed, so that it does not pass for one that was told to go.
+    hang_up();
+    // First, so that whoever is told that the server is gone finds the session without one.
+    outlet.link_lost();
+    traffic.over(&gone());
 }
 
 /// Reads what the child says until it says no more.
@@ -190,11 +215,7 @@ async fn read(
         () = hear_all(&mut lines, &traffic, &outlet) => {}
         () = last_words => tracing::warn!(session = outlet.session_label(), "the server has ended, but somebody keeps its output open"),
     }
-    // Before the link is closed, so that it does not pass for one that was told to go.
-    hang_up();
-    // First, so that whoever is told that the server is gone finds the session without one.
-    outlet.link_lost();
-    traffic.over(&gone());
+    lose(&traffic, &outlet, hang_up);
 }
 
 async fn hear_all(lines: &mut Lines<ChildStdout>, traffic: &Arc<Traffic>, outlet: &Outlet) {

@@ -18,6 +18,9 @@ use tenure_session::{Method, RawJson, Reason, RequestId, RpcError, rules};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
+/// Questions of a child that may be under way at once. Beyond that they are refused.
+const QUESTIONS: usize = 128;
+
 pub(super) struct Traffic {
     outlet: Outlet,
     /// Lines to the child.
@@ -32,6 +35,8 @@ struct State {
     calls: HashMap<u64, Waiting>,
     /// Questions to the client under way, by the child's id for them; dropping one withdraws it.
     asking: HashMap<RequestId, AbortOnDropHandle<()>>,
+    /// It has been refused some, which is said once.
+    asks_too_much: bool,
     /// Why nothing more will come.
     over: Option<RpcError>,
 }
@@ -42,10 +47,12 @@ struct Waiting {
     answer: oneshot::Sender<Reply>,
 }
 
-/// A request on its way; it is forgotten when this is dropped.
+/// A request on its way. It is forgotten when this is dropped, and withdrawn if there is no answer yet.
 pub(super) struct Sent {
     traffic: Arc<Traffic>,
     pub(super) number: u64,
+    /// The child has heard of it, or will.
+    pub(super) is_taken: bool,
     pub(super) answer: oneshot::Receiver<Reply>,
 }
 
@@ -65,7 +72,7 @@ impl Traffic {
         state.next += 1;
         let number = state.next;
         state.calls.insert(number, Waiting { context: Arc::clone(context), token, answer });
-        Ok(Sent { traffic: Arc::clone(self), number, answer: answered })
+        Ok(Sent { traffic: Arc::clone(self), number, is_taken: false, answer: answered })
     }
 
     /// Waits for the answer to `initialize`, which is request 0.
@@ -182,11 +189,28 @@ impl Traffic {
             traffic.state.lock().asking.remove(&id);
         };
         let mut state = self.state.lock();
-        if state.over.is_none() {
+        if state.asking.len() >= QUESTIONS && !state.asking.contains_key(&id) {
+            let is_first = !std::mem::replace(&mut state.asks_too_much, true);
+            drop(state);
+            self.refuse(&id, is_first);
+        } else if state.over.is_none() {
             #[expect(clippy::disallowed_methods, reason = "held, and aborted when the link ends")]
             let asking = tokio::spawn(ask);
             state.asking.insert(id, AbortOnDropHandle::new(asking));
         }
+    }
+
+    /// The child has asked too much already. If it does not read either, it gets no answer.
+    fn refuse(&self, id: &RequestId, is_first: bool) {
+        if is_first {
+            tracing::warn!(
+                session = self.outlet.session_label(),
+                limit = QUESTIONS,
+                "the server asks more than may be under way"
+            );
+        }
+        let error = RpcError::of(Reason::TooManyRequests, "As many questions are under way as may be");
+        let _ = self.try_send(line(&message::write_error(Some(id), &error)));
     }
 
     fn by_token(&self, params: Option<&RawJson>) -> Option<Arc<CallContext>> {
@@ -221,7 +245,13 @@ fn same(token: &RawJson, other: &RawValue) -> bool {
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        self.traffic.state.lock().calls.remove(&self.number);
+        let unanswered = self.traffic.state.lock().calls.remove(&self.number);
+        if unanswered.is_some() && self.is_taken {
+            let id = RequestId::from_number(self.number);
+            let text = message::write_cancelled(&id, "nobody waits for the answer any more");
+            // Should the child have no room for it, it finds out by itself that nobody wants the answer.
+            let _ = self.traffic.try_send(line(&text));
+        }
     }
 }
 
