@@ -55,14 +55,19 @@ async fn sweep(inner: &Arc<Inner>) -> Result<(), StoreError> {
         let now = inner.clock.now();
         let due = inner.store.expired(Space::Session, now, PAGE).await?;
         let full = due.len() == PAGE;
-        let mut moved = false;
+        let (mut moved, mut failed) = (false, None);
         for (key, version) in due {
-            moved |= handle(inner, key, version).await?;
+            match handle(inner, key, version).await {
+                Ok(gone) => moved |= gone,
+                // One that cannot be dealt with does not hold up the others.
+                Err(error) => failed = Some(error),
+            }
         }
         // Without progress the same page would come again and again.
-        if !full || !moved {
-            return Ok(());
+        if full && moved {
+            continue;
         }
+        return failed.map_or(Ok(()), Err);
     }
 }
 

@@ -83,7 +83,17 @@ impl Form for Endpoint {
         }
     }
     fn show(value: &String) -> Option<String> {
-        Some(quoted(value))
+        // Before the host and behind the path there may be secrets.
+        let path = value.split(['?', '#']).next().unwrap_or_default();
+        let shown = match path.split_once("://") {
+            Some((scheme, rest)) => {
+                let host = rest.find('/').map_or(rest.len(), |at| at);
+                let begin = rest[..host].rfind('@').map_or(0, |at| at + 1);
+                format!("{scheme}://{}", &rest[begin..])
+            }
+            None => path.to_owned(),
+        };
+        Some(quoted(&shown))
     }
 }
 

@@ -293,3 +293,12 @@ fn lists_that_cannot_be_read() {
     "#]],
     );
 }
+
+#[test]
+fn the_secrets_of_an_endpoint_are_not_shown() {
+    for url in ["https://user:secret@host:1/mcp?key=secret", "https://host/a@b#secret", "http://secret@host"]
+    {
+        let shown = super::Config::show(&super::flags(&[("upstream.url", url)])).unwrap();
+        assert!(shown.contains("host") && !shown.contains("secret"), "{shown}");
+    }
+}
