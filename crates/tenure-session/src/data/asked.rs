@@ -50,6 +50,17 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// The cookie as it stands, if there is just one and it stands where it belongs. It is mostly the same as the
+    /// last time.
+    pub(super) fn raw_cookie(&self) -> Option<&'a str> {
+        match self.meta? {
+            Meta { strawman: Some(cookie), draft: None } | Meta { strawman: None, draft: Some(cookie) } => {
+                Some(cookie.get())
+            }
+            Meta { .. } => None,
+        }
+    }
+
     /// The cookie, if there is one. Clients send back the whole of it, or only its id.
     pub(super) fn cookie(&self, max_bytes: usize) -> Result<Option<Cookie>, RpcError> {
         #[derive(Deserialize)]

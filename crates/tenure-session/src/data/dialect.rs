@@ -68,14 +68,14 @@ impl Dialect {
     }
 
     /// The cookie of a state, as its client echoes it.
-    pub(super) fn cookie(self, state: &State, policy: &Policy) -> String {
+    pub(super) fn cookie(self, id: &str, state: &State, policy: &Policy) -> String {
         let (id_name, expiry_name) = match self {
             Self::Strawman => ("id", "expiry"),
             Self::Draft => ("sessionId", "expiresAt"),
         };
         // Neither ids nor dates nor what is sealed need escapes; this is written with every answer.
         let mut cookie = String::with_capacity(96);
-        for part in ["{\"", id_name, "\":\"", &state.id().cookie(), "\""] {
+        for part in ["{\"", id_name, "\":\"", id, "\""] {
             cookie.push_str(part);
         }
         if let Some(expiry) = state.expiry() {
@@ -126,7 +126,7 @@ impl Dialect {
     /// What `create`, `resume`, `recover` and `fork` are answered with.
     pub(super) fn session(self, state: &State, policy: &Policy, recovered: Option<bool>) -> RawJson {
         let (id, expiry) = (state.id().cookie(), state.expiry());
-        let cookie = self.cookie(state, policy);
+        let cookie = self.cookie(&id, state, policy);
         let about = state.about();
         match self {
             Self::Draft => RawJson::trusted(format!(r#"{{"session":{cookie}}}"#)),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -17,7 +18,7 @@ use super::policy::{Policy, Required};
 use super::tools::{Deed, Role};
 use super::{splice, tools};
 use crate::error::{Reason, RpcError};
-use crate::id::Principal;
+use crate::id::{Principal, SessionKey};
 use crate::message::{Notification, RawJson};
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -126,7 +127,8 @@ impl Backend for DataLayer {
             }
             // A server whose answer makes no sense is guarded all the same.
             let result = shared.introduce(text).unwrap_or(result);
-            let link = DataLink { inner: Arc::from(link), shared, spoken: Arc::new(spoken) };
+            let (spoken, last) = (Arc::new(spoken), Mutex::default());
+            let link = DataLink { inner: Arc::from(link), shared, spoken, last };
             Ok(Opened { link: Box::new(link), result })
         })
     }
@@ -181,6 +183,41 @@ struct DataLink {
     inner: Arc<dyn Link>,
     shared: Arc<Shared>,
     spoken: Arc<Spoken>,
+    /// The cookie that came last, as it stood, and what it says.
+    last: Mutex<Option<(Box<str>, Arc<Known>)>>,
+}
+
+/// A cookie, and where the state is that it names.
+pub(super) struct Known {
+    pub(super) cookie: Cookie,
+    owner: Principal,
+    place: Option<(StateId, SessionKey)>,
+}
+
+impl Known {
+    pub(super) fn new(cookie: Cookie, owner: &Principal) -> Self {
+        let id = StateId::from_cookie(&cookie.id);
+        Self { place: id.map(|id| (id, id.key(owner))), cookie, owner: owner.clone() }
+    }
+}
+
+impl DataLink {
+    /// The cookie of a request.
+    fn known(&self, asked: &Asked<'_>, owner: &Principal) -> Result<Option<Arc<Known>>, RpcError> {
+        let raw = asked.raw_cookie();
+        if let (Some(raw), Some((last, known))) = (raw, &*self.last.lock())
+            && **last == *raw
+            && known.owner == *owner
+        {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let Some(cookie) = asked.cookie(self.shared.policy.max_cookie_bytes)? else { return Ok(None) };
+        let known = Arc::new(Known::new(cookie, owner));
+        if let Some(raw) = raw {
+            *self.last.lock() = Some((raw.into(), Arc::clone(&known)));
+        }
+        Ok(Some(known))
+    }
 }
 
 impl Link for DataLink {
@@ -202,8 +239,8 @@ impl Link for DataLink {
                 _ => self.inner.call(call),
             };
         };
-        let cookie = match asked.cookie(self.shared.policy.max_cookie_bytes) {
-            Ok(cookie) => cookie,
+        let known = match self.known(&asked, &call.context.caller().principal) {
+            Ok(known) => known,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         let tool = match call.request.method {
@@ -214,18 +251,18 @@ impl Link for DataLink {
         // A tool that needs a state says so to us; of these only the handler knows.
         let may_need = matches!(call.request.method, Method::ResourcesRead | Method::PromptsGet);
         let passes = matches!(use_of, Use::None) && !may_need && call.request.method != Method::ToolsList;
-        if cookie.is_none() && passes {
+        if known.is_none() && passes {
             return self.inner.call(call);
         }
-        if let Some(cookie) = &cookie {
-            self.spoken.heard(cookie.dialect);
+        if let Some(known) = &known {
+            self.spoken.heard(known.cookie.dialect);
         }
         let way = Way {
             inner: Arc::clone(&self.inner),
             shared: Arc::clone(&self.shared),
             spoken: Arc::clone(&self.spoken),
         };
-        Box::pin(way.go(call, cookie, use_of))
+        Box::pin(way.go(call, known, use_of))
     }
 
     fn notify(&self, notification: Notification) {
@@ -288,19 +325,20 @@ impl Shared {
 }
 
 impl Way {
-    async fn go(self, mut call: Call, cookie: Option<Cookie>, use_of: Use) -> Reply {
+    async fn go(self, mut call: Call, known: Option<Arc<Known>>, use_of: Use) -> Reply {
         let principal = call.context.caller().principal.clone();
-        let found = match &cookie {
-            Some(cookie) => Some(self.shared.by_cookie(cookie, &principal).await),
+        let found = match &known {
+            Some(known) => Some(self.shared.by_cookie(known).await),
             None => None,
         };
+        let cookie = known.as_ref().map(|known| &known.cookie);
         let (state, lost) = match found {
             None => (None, None),
             Some(Ok(state)) => (Some(state), None),
             Some(Err(Fault::Lost(lost))) => (None, Some(lost)),
             Some(Err(fault)) => return Err(fault.to_error().to_rpc()),
         };
-        let lost = cookie.as_ref().zip(lost);
+        let lost = cookie.zip(lost);
         let reply = match self.footing(&call, use_of, lost, state.clone(), &principal).await {
             Footing::Answered(reply) => reply,
             Footing::Firm(working_on) => {
@@ -317,8 +355,8 @@ impl Way {
         match (reply, cookie, state) {
             (Ok(result), Some(cookie), Some(state)) => {
                 state.look_again().await;
-                match self.shared.echoes(&cookie, &state) {
-                    true => Ok(self.shared.echoed(&result, cookie.dialect, &state)),
+                match self.shared.echoes(cookie, &state) {
+                    true => Ok(self.shared.echoed(&result, cookie.dialect, &cookie.id, &state)),
                     false => Ok(result),
                 }
             }
@@ -421,11 +459,12 @@ impl Way {
 
 impl Shared {
     /// The state that a cookie names. One that the store knows nothing of may be carried by the cookie itself.
-    pub(super) async fn by_cookie(&self, cookie: &Cookie, principal: &Principal) -> Result<State, Fault> {
-        let id = StateId::from_cookie(&cookie.id).ok_or(Fault::Lost(Lost::NotFound))?;
-        match (self.states.find(principal, id).await, &cookie.state, &self.policy.seal) {
+    pub(super) async fn by_cookie(&self, known: &Known) -> Result<State, Fault> {
+        let (id, key) = known.place.ok_or(Fault::Lost(Lost::NotFound))?;
+        let owner = &known.owner;
+        match (self.states.find_at(owner, id, key).await, &known.cookie.state, &self.policy.seal) {
             (Err(Fault::Lost(Lost::NotFound)), Some(carried), Some(seal)) => {
-                self.states.restore(principal, id, carried, seal.as_ref()).await
+                self.states.restore(owner, id, carried, seal.as_ref()).await
             }
             (found, _, _) => found,
         }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::asked::Asked;
 use super::dialect::{Dialect, Shown, Verb, invalid};
-use super::layer::Shared;
+use super::layer::{Known, Shared};
 use super::policy::Policy;
 use super::splice;
 use crate::error::RpcError;
@@ -53,7 +53,7 @@ impl Shared {
         let cookie = asked.cookie(self.policy.max_cookie_bytes)?;
         if let Some(cookie) = &cookie {
             // What it carries may have to be put back first; if it cannot be, that is said below.
-            drop(self.by_cookie(cookie, principal).await);
+            drop(self.by_cookie(&Known::new(cookie.clone(), principal)).await);
         }
         let cookie = cookie.filter(|cookie| cookie.dialect == dialect).map(|cookie| cookie.id);
         match (verb, dialect) {
@@ -147,7 +147,7 @@ impl Shared {
         }
         let result = RawJson::of(&Sessions { sessions, next: page.next.map(|key| key.hex()) });
         Ok(match &proven {
-            Some(state) => self.echoed(&result, Dialect::Strawman, state),
+            Some(state) => self.echoed(&result, Dialect::Strawman, &state.id().cookie(), state),
             None => result,
         })
     }
@@ -155,9 +155,9 @@ impl Shared {
 
 impl Shared {
     /// A result with the cookie of a state, or with the word that there is none any more.
-    pub(super) fn echoed(&self, result: &RawJson, dialect: Dialect, state: &State) -> RawJson {
+    pub(super) fn echoed(&self, result: &RawJson, dialect: Dialect, id: &str, state: &State) -> RawJson {
         let cookie = match state.is_alive() {
-            true => dialect.cookie(state, &self.policy),
+            true => dialect.cookie(id, state, &self.policy),
             false => "null".to_owned(),
         };
         splice::with_meta(result, dialect.key(), &cookie)

@@ -167,7 +167,17 @@ impl States {
     /// # Errors
     /// When there is none, it has ended, or the store fails. Another's state looks like one that never was.
     pub async fn find(&self, owner: &Principal, id: StateId) -> Result<State, Fault> {
-        let state = self.look(owner, id).await?;
+        self.find_at(owner, id, id.key(owner)).await
+    }
+
+    /// The same for whoever knows the key already.
+    pub(crate) async fn find_at(
+        &self,
+        owner: &Principal,
+        id: StateId,
+        key: SessionKey,
+    ) -> Result<State, Fault> {
+        let state = self.look(owner, id, key).await?;
         state.standing()?;
         state.touch().await?;
         Ok(state)
@@ -179,7 +189,7 @@ impl States {
     /// # Errors
     /// As for [`States::find`].
     pub async fn recover(&self, owner: &Principal, id: StateId) -> Result<(State, bool), Fault> {
-        let state = self.look(owner, id).await?;
+        let state = self.look(owner, id, id.key(owner)).await?;
         match state.standing() {
             Ok(()) => {
                 state.touch().await?;
@@ -195,8 +205,7 @@ impl States {
     }
 
     /// The state under a name, however it stands.
-    async fn look(&self, owner: &Principal, id: StateId) -> Result<State, Fault> {
-        let key = id.key(owner);
+    async fn look(&self, owner: &Principal, id: StateId, key: SessionKey) -> Result<State, Fault> {
         let seen = self.0.read(key).await?.filter(|seen| seen.record.head.owner.as_deref() == owner.name());
         let seen = seen.ok_or(Fault::Lost(Lost::NotFound))?;
         Ok(State::new(Arc::clone(&self.0), id, key, seen))
