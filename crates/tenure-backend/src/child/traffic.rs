@@ -181,7 +181,13 @@ impl Traffic {
             let Request { id, method, params } = request;
             let reply = match (&method, context) {
                 (Method::Ping, _) => Ok(RawJson::EMPTY_OBJECT),
-                (_, Some(context)) => context.ask(&method, params.as_ref()).await,
+                (_, Some(context)) => match context.ask(&method, params.as_ref()).await {
+                    // The request was answered before the question was on its stream; then it is the session's.
+                    Err(error) if is_over(&error) && context.is_cancelled() => {
+                        traffic.outlet.ask(&method, params.as_ref()).await
+                    }
+                    reply => reply,
+                },
                 (_, None) => traffic.outlet.ask(&method, params.as_ref()).await,
             };
             // A child that is gone has no use for the answer.
@@ -268,4 +274,9 @@ pub(super) fn line(message: &Bytes) -> Bytes {
 
 pub(super) fn gone() -> RpcError {
     RpcError::of(Reason::BackendUnavailable, "The server has ended")
+}
+
+/// Whether a request is not in flight any more.
+fn is_over(error: &RpcError) -> bool {
+    error.code() == i64::from(Reason::Cancelled.code())
 }
