@@ -22,6 +22,7 @@ use std::time::Duration;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Open, Opened};
 use tenure_session::{Reason, RpcError};
+use tokio::time::Instant;
 
 pub use self::command::{ChildCommand, ChildLimits};
 pub use self::warden::{Warden, watch};
@@ -30,7 +31,7 @@ use self::backoff::Backoff;
 use self::pool::Pool;
 
 /// The longest pause that a session waits for.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// A backend that starts a child process for every session.
 pub struct ChildBackend {
@@ -60,17 +61,18 @@ impl Backend for ChildBackend {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let label = open.outlet.session_label();
-            // A short pause is waited for; nobody is kept waiting for a long one.
-            match shared.backoff.wait(&label) {
-                Some(wait) if wait <= PATIENCE => tokio::time::sleep(wait).await,
-                _ => {}
-            }
-            if let Some(wait) = shared.backoff.wait(&label) {
-                let seconds = wait.as_secs_f32();
-                let words = format!(
-                    "The server keeps failing; it is started again in {seconds:.1} s at the earliest"
-                );
-                return Err(RpcError::of(Reason::BackendUnavailable, words));
+            // A short pause is waited for; nobody is kept waiting for a long one. Looked at again after each, because
+            // the end of the last server may be noticed only now.
+            let patience = Instant::now() + PATIENCE;
+            while let Some(wait) = shared.backoff.wait(&label) {
+                if Instant::now() + wait > patience {
+                    let seconds = wait.as_secs_f32();
+                    let words = format!(
+                        "The server keeps failing; it is started again in {seconds:.1} s at the earliest"
+                    );
+                    return Err(RpcError::of(Reason::BackendUnavailable, words));
+                }
+                tokio::time::sleep(wait).await;
             }
             match link::open(&shared.pool, open).await {
                 Ok((opened, life)) => {

@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use super::sessions::Sessions;
 use crate::error::{Reason, RpcError};
-use crate::id::StreamId;
 
 impl Sessions {
     /// Takes nothing new and asks listening clients to come back later. Requests in flight go on.
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Relaxed);
         for session in self.0.live.all() {
-            let mut state = session.state.lock();
-            session.close_connection(&mut state, StreamId::STANDALONE);
+            session.close_news();
         }
     }
 

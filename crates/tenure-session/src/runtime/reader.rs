@@ -200,6 +200,11 @@ impl Session {
         }
     }
 
+    /// Asks whoever listens to news to come back later, once everything so far was taken.
+    pub fn close_news(&self) {
+        self.close_connection(&mut self.state.lock(), StreamId::STANDALONE);
+    }
+
     /// Closes the connection of a stream, but not the stream; the client comes back for the rest.
     pub(super) fn close_connection(&self, state: &mut State, id: StreamId) {
         let Some(stream) = state.streams.get_mut(&id) else { return };

@@ -80,10 +80,16 @@ impl Outlet {
             if leaving.is_cancelled() {
                 return ended;
             }
-            pump.pause(retry).await;
+            leaving.run_until_cancelled(pump.pause(retry)).await;
             // It goes on after the last event that was given.
             match session.listen(None).await {
-                Ok(reader) => pump.reader = reader,
+                Ok(reader) => {
+                    pump.reader = reader;
+                    // Whoever left in between asked the reader before this one to close.
+                    if leaving.is_cancelled() {
+                        session.close_news();
+                    }
+                }
                 Err(error) if error.kind() == Kind::Gone => return Ended::Complete,
                 Err(error) => {
                     tracing::warn!(session = session.label(), %error, "news cannot be read; trying on");

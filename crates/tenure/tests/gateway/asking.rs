@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::family::signal;
 use crate::gateway::{Gateway, echo, heard};
 use crate::support::client::Ask;
 use crate::support::session::{Session, initialize_params, notification, request};
@@ -61,16 +62,46 @@ async fn what_the_client_cannot_do_is_refused_without_asking_it() {
     }
 }
 
-/// Some servers ask for the roots as soon as they hear that the client is ready.
+/// Many servers ask for the roots as soon as they hear that the client is ready. A server that takes the place of one
+/// that died asks anew, while the gateway itself still tells it the log level and the subscriptions.
 #[tokio::test]
-async fn a_server_that_asks_for_roots_when_it_begins_is_answered() {
+async fn a_server_that_asks_for_roots_when_it_begins_is_answered_also_when_it_begins_again() {
     let gateway = Gateway::before(&[], &["env", "ASK_ROOTS=1", &echo()]).await;
     let session = gateway.session().await;
     let mut listening = session.listen().await;
-    let asked = listening.message().await.unwrap().1;
-    assert_eq!(asked["method"], "roots/list", "{asked}");
-    answer(&session, &asked, &json!({ "roots": [{ "uri": "file:///work" }] })).await;
-    until_heard(&session, 0, "roots {").await;
+    let roots = json!({ "roots": [{ "uri": "file:///work" }] });
+    let mut question = None;
+    for round in 0..5 {
+        let asked = match question.take() {
+            Some(asked) => asked,
+            None => listening.message().await.unwrap().1,
+        };
+        assert_eq!(asked["method"], "roots/list", "round {round}: {asked}");
+        answer(&session, &asked, &roots).await;
+        let pid = until_heard(&session, round * 1000, "roots {").await;
+        for (id, method, params) in [
+            (1, "logging/setLevel", json!({ "level": "info" })),
+            (2, "resources/subscribe", json!({ "uri": "file:///a" })),
+            (3, "resources/subscribe", json!({ "uri": "file:///b" })),
+        ] {
+            let said = session.request(round * 1000 + 900 + id, method, &params).send(gateway.address).await;
+            assert_eq!(said.status(), 200);
+        }
+        signal(pid, "KILL").await;
+        let lost = "the server behind the session is gone";
+        let times = usize::try_from(round).unwrap() + 1;
+        gateway.logged_again("the loss", times, |line| line["message"] == lost).await;
+        // Any request brings the next server up. The question may come with it, or to the session.
+        let said = session.tool(round * 1000 + 950, "public_echo", &json!({ "text": "up" })).await;
+        question = asked_in(&said.text());
+    }
+}
+
+/// A question on the stream of a response.
+fn asked_in(text: &str) -> Option<Value> {
+    let messages =
+        text.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+    messages.into_iter().find(|message| message["method"] == "roots/list")
 }
 
 /// Waits until the example server has heard something, and tells its process id.
