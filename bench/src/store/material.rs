@@ -72,6 +72,7 @@ pub(super) fn record(number: u64, now: Time) -> Bytes {
         subscriptions: Vec::new(),
         delivered: 0,
         next_stream: 0,
+        route: None,
         metadata: serde_json::Map::new(),
     };
     record.encode()

@@ -1,10 +1,14 @@
 //! The MCP servers behind us.
 //!
 //! [`native`] serves handlers written against our own port: they see raw JSON and cost next to nothing.
-//! [`rmcp`] serves any rmcp `ServerHandler`, one per session. [`child`] serves programs that speak over stdio, [`remote`] servers elsewhere.
+//! [`rmcp`] serves any rmcp `ServerHandler`, one per session. [`child`] serves programs
+//! that speak over stdio, [`remote`] servers elsewhere. [`routes`] and [`merge`] serve several of them from one process:
+//! each at an endpoint of its own, and all as one.
 
 pub mod child;
 mod handshake;
+pub mod merge;
 pub mod native;
 pub mod remote;
 pub mod rmcp;
+pub mod routes;

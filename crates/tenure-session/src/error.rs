@@ -263,12 +263,12 @@ impl RpcError {
     }
 
     /// Whether it is our own error for a reason.
-    pub(crate) fn is(&self, reason: Reason) -> bool {
+    pub fn is(&self, reason: Reason) -> bool {
         self.code() == i64::from(reason.code()) && self.carried().reason == reason.as_str()
     }
 
     /// Whether the request was not taken.
-    pub(crate) fn is_refused(&self) -> bool {
+    pub fn is_refused(&self) -> bool {
         self.carried().refused
     }
 

@@ -287,6 +287,31 @@ impl fmt::Debug for Principal {
     }
 }
 
+/// Which of several endpoints of a process a session belongs to, and so which server stands behind it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Route(Option<Arc<str>>);
+
+impl Route {
+    /// The endpoint that needs no name.
+    pub const MAIN: Self = Self(None);
+
+    /// An endpoint with a name.
+    pub fn named(name: &str) -> Self {
+        Self(Some(name.into()))
+    }
+
+    /// The name, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl From<Option<&str>> for Route {
+    fn from(name: Option<&str>) -> Self {
+        Self(name.map(Into::into))
+    }
+}
+
 /// A running Tenure process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId([u8; 8]);

@@ -24,7 +24,7 @@ pub mod runtime;
 pub mod state;
 
 pub use error::{Error, Kind, Reason, RpcError};
-pub use id::{EventId, NodeId, Principal, RequestId, SessionId, SessionKey, StreamId};
+pub use id::{EventId, NodeId, Principal, RequestId, Route, SessionId, SessionKey, StreamId};
 pub use limits::Limits;
 pub use message::{Incoming, Message, Notification, RawJson, Request, Response};
 pub use method::Method;

@@ -51,6 +51,9 @@ pub struct SessionRecord {
     /// No stream of this number or a higher one was begun when this was written; 0 if that is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub next_stream: u64,
+    /// The endpoint it was begun at; `None` for the one without a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
     /// What operators and embedders attached.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,

@@ -175,6 +175,9 @@ impl BehindArgs {
     fn applied_to(&self, mut config: Config) -> Config {
         if !self.command.is_empty() {
             config.child.command.clone_from(&self.command);
+            // What is said here counts, whatever a file says.
+            config.upstream.url = None;
+            config.backends.clear();
         }
         config
     }

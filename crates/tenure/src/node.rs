@@ -57,7 +57,7 @@ impl Node {
         backend: Arc<dyn Backend>,
         kinds: Vec<KindOfState>,
     ) -> Result<Self, Failure> {
-        Self::serve(config, Served { backend, kinds }).await
+        Self::serve(config, Served::one(backend, kinds)).await
     }
 
     async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
@@ -135,7 +135,7 @@ impl StdioNode {
     /// # Errors
     /// When the store cannot be opened.
     pub async fn with_backend(config: &Config, backend: Arc<dyn Backend>) -> Result<Self, Failure> {
-        Self::serve(config, Served { backend, kinds: Vec::new() }).await
+        Self::serve(config, Served::one(backend, Vec::new())).await
     }
 
     async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {

@@ -1,12 +1,14 @@
 //! The only file that names concrete stores and backends: from configuration to running parts.
 
+use std::cell::OnceCell as Once;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, Warden};
+use tenure_backend::merge::{Member, MergedBackend};
 use tenure_backend::remote::{self, RemoteBackend};
-use tenure_session::Limits;
+use tenure_backend::routes::Routes;
 use tenure_session::data::{DataLayer, KindOfState, Required};
 use tenure_session::port::backend::Backend;
 use tenure_session::port::clock::SystemClock;
@@ -14,6 +16,7 @@ use tenure_session::port::seal::Seal;
 use tenure_session::port::store::{Space, Store};
 use tenure_session::runtime::{Parts, Sessions};
 use tenure_session::state::States;
+use tenure_session::{Limits, Route};
 use tenure_store::copy::{self, CopyError};
 pub(crate) use tenure_store::copy::{Progress as CopyProgress, Totals as CopyTotals, save_log};
 #[cfg(test)]
@@ -29,38 +32,76 @@ use tenure_transport::stdio::Stdio;
 use tenure_transport::tls;
 
 use crate::cli::Failure;
-use crate::config::{Child, Config, Durability, Offer, Upstream};
+use crate::config::{Behind, Child, Config, Durability, Offer, Upstream};
 
 /// What is served: a server, and what its data sessions hold.
 pub(crate) struct Served {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) kinds: Vec<KindOfState>,
+    /// The names of endpoints beside the one without a name.
+    pub(crate) routes: Vec<String>,
+}
+
+impl Served {
+    /// One server, whose tools work on these kinds of state.
+    pub(crate) fn one(backend: Arc<dyn Backend>, kinds: Vec<KindOfState>) -> Self {
+        Self { backend, kinds, routes: Vec::new() }
+    }
 }
 
 /// The demo server.
 pub(crate) fn demo() -> Served {
-    Served { backend: Arc::new(crate::demo::backend()), kinds: vec![crate::demo::workspace()] }
+    Served::one(Arc::new(crate::demo::backend()), vec![crate::demo::workspace()])
 }
 
 /// What the configuration says is served. Without anything, the demo.
 pub(crate) fn served(config: &Config) -> Result<Served, Failure> {
+    let warden = Once::default();
     if let Some(url) = &config.upstream.url {
-        return upstream(url, &config.upstream);
+        return Ok(Served::one(upstream(url, &config.upstream)?, Vec::new()));
     }
-    if config.child.command.is_empty() {
+    if !config.child.command.is_empty() {
+        return Ok(Served::one(child(&config.child, &warden)?, Vec::new()));
+    }
+    if config.backends.is_empty() {
         return Ok(demo());
     }
-    let command = child_command(&config.child)?;
+    several(config, &warden)
+}
+
+/// Several servers: each at an endpoint of its own, and all as one.
+fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failure> {
+    let (mut members, mut named) = (Vec::new(), Vec::new());
+    for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
+        let backend = match &elsewhere.url {
+            Some(url) => upstream(url, elsewhere),
+            None => child(program, warden),
+        };
+        let backend =
+            backend.map_err(|failure| Failure::new(format!("backend `{name}`")).caused_by(failure))?;
+        named.push((name.clone(), Arc::clone(&backend)));
+        members.push(Member { name: name.clone(), prefix: prefix.clone(), backend });
+    }
+    let routes = named.iter().map(|(name, _)| name.clone()).collect();
+    let merged = MergedBackend::new(members, config.limits.initialize_timeout);
+    Ok(Served { backend: Arc::new(Routes::new(Arc::new(merged), named)), kinds: Vec::new(), routes })
+}
+
+fn child(config: &Child, warden_of_all: &Once<Arc<Warden>>) -> Result<Arc<dyn Backend>, Failure> {
+    let command = child_command(config)?;
+    if let Some(warden) = warden_of_all.get() {
+        return Ok(Arc::new(ChildBackend::new(command, Some(Arc::clone(warden)))));
+    }
     // Should this process be killed, its children must not be left behind; nothing in it can see to that.
     let warden = std::env::current_exe().and_then(|program| Warden::start(&program, &["warden"]));
     let warden = warden.map_err(|error| {
         Failure::new("cannot start the process that ends children should this one be killed").caused_by(error)
     })?;
-    let backend = Arc::new(ChildBackend::new(command, Some(Arc::new(warden))));
-    Ok(Served { backend, kinds: Vec::new() })
+    let warden = warden_of_all.get_or_init(|| Arc::new(warden));
+    Ok(Arc::new(ChildBackend::new(command, Some(Arc::clone(warden)))))
 }
 
-fn upstream(url: &str, config: &Upstream) -> Result<Served, Failure> {
+fn upstream(url: &str, config: &Upstream) -> Result<Arc<dyn Backend>, Failure> {
     let mut headers = Vec::new();
     for header in &config.headers {
         let (name, value) = header.split_once(':').unwrap_or((header, ""));
@@ -87,7 +128,7 @@ fn upstream(url: &str, config: &Upstream) -> Result<Served, Failure> {
         Failure::new(format!("cannot use the upstream: {error}"))
             .hint("name an endpoint such as https://mcp.example.com/mcp")
     })?;
-    Ok(Served { backend: Arc::new(backend), kinds: Vec::new() })
+    Ok(Arc::new(backend))
 }
 
 fn child_command(child: &Child) -> Result<ChildCommand, Failure> {
@@ -323,7 +364,7 @@ fn with_data_sessions(
     served: Served,
     store: &Arc<dyn Store>,
 ) -> Result<(Arc<dyn Backend>, States), Failure> {
-    let Served { backend, kinds } = served;
+    let Served { backend, kinds, .. } = served;
     // Kept also when none are offered: those that are there expire, and operators can see them.
     let states = States::start(Arc::clone(store), Arc::new(SystemClock), config.data.limits.clone());
     let mut policy = config.data.policy.clone();
@@ -363,8 +404,11 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
         Access::Open(opened) => opened,
         Access::InUse(failure) => return Err(failure),
     };
+    let routes = served.routes.clone();
     let (sessions, states) = sessions(&opened, config, config.limits.clone(), served)?;
-    let router = Router::new(Endpoint::new(sessions.clone(), config.rules.clone()));
+    let endpoint = |sessions: Sessions| Endpoint::new(sessions, config.rules.clone());
+    let named = routes.iter().map(|name| (name.clone(), endpoint(sessions.on(Route::named(name)))));
+    let router = Router::new(endpoint(sessions.clone())).with_named(named);
     let server = Server::bind(config.listen, router, tls, config.bounds.clone()).await.map_err(|error| {
         Failure::new(format!("cannot listen on `{}`", config.listen))
             .caused_by(error)

@@ -8,6 +8,7 @@
 
 use super::BoxFuture;
 use crate::error::RpcError;
+use crate::id::Route;
 use crate::message::{Notification, RawJson, Request};
 use crate::protocol::Revision;
 use crate::runtime::{CallContext, Fanout, Outlet};
@@ -30,9 +31,11 @@ pub struct Open {
     pub revision: Revision,
     /// Why the link is opened.
     pub opening: Opening,
+    /// The endpoint that the session belongs to.
+    pub route: Route,
     /// Where messages go that belong to no request.
     pub outlet: Outlet,
-    /// Where news goes that concerns every session of this backend.
+    /// Where news goes that concerns every session of this endpoint.
     pub fanout: Fanout,
 }
 

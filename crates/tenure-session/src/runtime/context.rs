@@ -15,7 +15,7 @@ use super::session::Session;
 use super::sessions::Inner;
 use super::stream::Origin;
 use crate::error::{Error, Reason, RpcError};
-use crate::id::{Principal, RequestId, SessionId};
+use crate::id::{Principal, RequestId, Route, SessionId};
 use crate::message::{self, RawJson, Request};
 use crate::method::Method;
 use crate::phase::Phase;
@@ -44,8 +44,8 @@ impl Caller {
     }
 }
 
-/// The context of one request.
-#[derive(Debug)]
+/// The context of one request. A copy is the context of the same request, for one that is answered in parts.
+#[derive(Clone, Debug)]
 pub struct CallContext {
     session: Arc<Session>,
     id: RequestId,
@@ -140,7 +140,7 @@ impl CallContext {
 
     /// An outlet for messages that belong to this request; it may outlive the context.
     pub fn outlet(&self) -> Outlet {
-        Outlet { session: Arc::downgrade(&self.session), origin: self.origin(), link: 0 }
+        Outlet { session: Arc::downgrade(&self.session), origin: self.origin(), loss: Loss::OfLink(0) }
     }
 
     /// Reports progress, if the client wants to hear of it. Each report restarts the request's timeout.
@@ -167,6 +167,14 @@ impl CallContext {
         let token =
             token.read().map_err(|error| Error::new(Reason::InvalidParams, "bad token").caused_by(error))?;
         self.notify(&Method::Progress, Some(&RawJson::of(&Params { token, progress, total, message }))).await
+    }
+
+    /// The request is sent to a server once more: progress that the client has heard of is not told again.
+    pub fn begins_again(&self) {
+        let mut state = self.session.state.lock();
+        if let Some(call) = state.calls.get_mut(&self.id).filter(|call| call.number == self.number) {
+            call.is_again = true;
+        }
     }
 
     /// Sends a notification that belongs to this request.
@@ -245,13 +253,41 @@ pub struct Outlet {
     /// Weak, because a backend may keep an outlet longer than the session lives.
     session: Weak<Session>,
     origin: Origin,
-    /// The number of the link that it was made for.
-    link: u64,
+    loss: Loss,
+}
+
+/// Whose loss is told through an outlet.
+#[derive(Clone)]
+enum Loss {
+    /// That of the link with this number.
+    OfLink(u64),
+    /// That of one of several servers behind a link, which is no loss to the session.
+    OfPart(Arc<dyn Fn() + Send + Sync>),
+}
+
+impl std::fmt::Debug for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::OfLink(number) => write!(f, "OfLink({number})"),
+            Self::OfPart(_) => f.write_str("OfPart"),
+        }
+    }
 }
 
 impl Outlet {
     pub(super) fn of_link(session: &Arc<Session>, link: u64) -> Self {
-        Self { session: Arc::downgrade(session), origin: Origin::Session, link }
+        Self { session: Arc::downgrade(session), origin: Origin::Session, loss: Loss::OfLink(link) }
+    }
+
+    /// The same for one of several servers behind the link. When that one is lost, this is called in place of telling
+    /// the session.
+    #[must_use]
+    pub fn of_part(&self, lost: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            session: self.session.clone(),
+            origin: self.origin.clone(),
+            loss: Loss::OfPart(Arc::new(lost)),
+        }
     }
 
     /// Sends a notification.
@@ -285,10 +321,27 @@ impl Outlet {
         notify(&session, &Origin::Session, &Method::ResourceUpdated, Some(&params)).await
     }
 
+    /// The context of a request of ours to the server: the client knows nothing of it.
+    ///
+    /// # Errors
+    /// When the session is over.
+    pub fn inquiry(&self, request: &Request) -> Result<CallContext, Error> {
+        let session = self.session()?;
+        let caller = Caller { principal: session.owner.clone(), ..Caller::anonymous("wake") };
+        let now = session.inner.clock.now();
+        // No request in flight has this number, so whatever else the server says about it goes nowhere.
+        Ok(CallContext::new(session, request, 0, caller, now))
+    }
+
     /// The link is gone without having been closed: the session gets another one with its next request.
     pub fn link_lost(&self) {
-        if let Ok(session) = self.session() {
-            session.link_lost(self.link);
+        match &self.loss {
+            Loss::OfPart(lost) => lost(),
+            Loss::OfLink(link) => {
+                if let Ok(session) = self.session() {
+                    session.link_lost(*link);
+                }
+            }
         }
     }
 
@@ -371,9 +424,9 @@ impl LastNews {
     }
 }
 
-/// Tells many sessions at once.
+/// Tells many sessions of one endpoint at once.
 #[derive(Clone)]
-pub struct Fanout(pub(super) Weak<Inner>);
+pub struct Fanout(pub(super) Weak<Inner>, pub(super) Route);
 
 impl Fanout {
     /// Tells every session that watches `uri` that it changed. Nobody watches: nothing happens.
@@ -382,7 +435,7 @@ impl Fanout {
         let params = RawJson::of(&serde_json::json!({ "uri": uri }));
         let body = message::write_notification(&Method::ResourceUpdated, Some(&params));
         for id in inner.watchers.of(uri) {
-            if let Some(session) = inner.live.get(&id) {
+            if let Some(session) = inner.live.get(&id).filter(|session| session.route == self.1) {
                 tell(&session, &body);
             }
         }
@@ -394,7 +447,7 @@ impl Fanout {
         let method = news.method();
         inner.news.note(news, inner.clock.now());
         let body = message::write_notification(&method, None);
-        for session in inner.live.all() {
+        for session in inner.live.all().into_iter().filter(|session| session.route == self.1) {
             if session.state.lock().phase == Phase::Initialized {
                 tell(&session, &body);
             }

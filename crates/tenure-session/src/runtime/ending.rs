@@ -53,12 +53,12 @@ impl Sessions {
     pub async fn delete(&self, id: &SessionId, principal: &Principal) -> Result<(), Error> {
         loop {
             if let Some(session) = self.0.live.get(id) {
-                if session.owner != *principal {
+                if !session.is_of(principal, &self.1) {
                     return Err(super::session::unknown_error());
                 }
                 return self.end(&session, End::Deleted).await;
             }
-            let dormant = wake::dormant(&self.0, id.key(), principal).await?;
+            let dormant = wake::dormant(&self.0, id.key(), principal, &self.1).await?;
             if self.0.end_dormant(&dormant, End::Deleted).await.map_err(store_failed)? {
                 return Ok(());
             }

@@ -196,8 +196,9 @@ impl Session {
             (state.initialize.clone(), state.revision, state.initialize_result.clone())
         };
         let outlet = self.next_outlet();
-        let fanout = Fanout(Arc::downgrade(&self.inner));
-        let open = Open { params, revision, opening: Opening::Wake, outlet, fanout };
+        let route = self.route.clone();
+        let fanout = Fanout(Arc::downgrade(&self.inner), route.clone());
+        let open = Open { params, revision, opening: Opening::Wake, route, outlet, fanout };
         let failed = |error| {
             Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
                 .caused_by(error)

@@ -101,6 +101,7 @@ impl Session {
             subscriptions: state.subscriptions.iter().map(|uri| uri.to_string()).collect(),
             delivered,
             next_stream: u64::from(state.next_stream),
+            route: self.route.name().map(str::to_owned),
             metadata,
         };
         (record.encode(), self.due_in_store(last_used))

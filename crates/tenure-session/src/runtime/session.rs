@@ -19,7 +19,7 @@ use super::relink;
 use super::sessions::Inner;
 use super::stream::{Outbox, Stream};
 use crate::error::{Error, Reason, RpcError};
-use crate::id::{Principal, RequestId, SessionId, SessionKey, StreamId};
+use crate::id::{Principal, RequestId, Route, SessionId, SessionKey, StreamId};
 use crate::message::{Notification, RawJson};
 use crate::method::Method;
 use crate::phase::{Phase, Step};
@@ -36,6 +36,7 @@ pub struct Session {
     pub(super) key: SessionKey,
     pub(super) label: Box<str>,
     pub(super) owner: Principal,
+    pub(super) route: Route,
     pub(super) created: Time,
     pub(super) epoch: Epoch,
     last_used: AtomicU64,
@@ -152,6 +153,8 @@ pub struct SessionInfo {
     pub key: SessionKey,
     /// Whom it answers to.
     pub owner: Principal,
+    /// The endpoint it was begun at.
+    pub route: Route,
     /// The negotiated revision.
     pub revision: Revision,
     /// Its phase.
@@ -184,7 +187,7 @@ impl Session {
     pub(super) fn new(
         inner: Arc<Inner>,
         id: SessionId,
-        owner: Principal,
+        (owner, route): (Principal, Route),
         epoch: Epoch,
         created: Time,
         state: State,
@@ -197,6 +200,7 @@ impl Session {
             key,
             label,
             owner,
+            route,
             created,
             epoch,
             last_used: AtomicU64::new(now.0),
@@ -217,6 +221,11 @@ impl Session {
     /// The name to use in logs.
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// Whether the session answers to this caller at this endpoint.
+    pub(super) fn is_of(&self, principal: &Principal, route: &Route) -> bool {
+        self.owner == *principal && self.route == *route
     }
 
     /// Whom the session answers to.
@@ -267,6 +276,7 @@ impl Session {
             label: self.label.to_string(),
             key: self.key,
             owner: self.owner.clone(),
+            route: self.route.clone(),
             revision: state.revision,
             phase: state.phase,
             created: self.created,

@@ -1,4 +1,4 @@
-//! All sessions of one backend: create, find, list, end.
+//! All sessions of a process: create, find, list, end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::session::{Session, SessionInfo, State, unknown_error};
 use super::sweep;
 use super::wake::{self, Waking};
 use crate::error::{Error, Reason};
-use crate::id::{NodeId, Principal, SessionId, SessionKey};
+use crate::id::{NodeId, Principal, Route, SessionId, SessionKey};
 use crate::limits::Limits;
 use crate::message::{self, Request};
 use crate::phase::Step;
@@ -29,9 +29,9 @@ use crate::port::store::{Expected, RecordKey, Store, StoreError};
 use crate::protocol::Revision;
 use crate::record::End;
 
-/// All sessions of one backend. Cheap to clone.
+/// All sessions of a process, as one of its endpoints sees them. Cheap to clone.
 #[derive(Clone)]
-pub struct Sessions(pub(super) Arc<Inner>);
+pub struct Sessions(pub(super) Arc<Inner>, pub(super) Route);
 
 pub(super) struct Inner {
     pub(super) live: Live,
@@ -133,7 +133,13 @@ impl Sessions {
         });
         inner.tasks.spawn(deadline::watch(Arc::clone(&inner)));
         inner.tasks.spawn(sweep::run(Arc::clone(&inner)));
-        Self(inner)
+        Self(inner, Route::MAIN)
+    }
+
+    /// The same sessions as another endpoint sees them: it begins sessions of its own, and finds no others.
+    #[must_use]
+    pub fn on(&self, route: Route) -> Self {
+        Self(Arc::clone(&self.0), route)
     }
 
     /// Creates a session from an `initialize` request.
@@ -164,13 +170,15 @@ impl Sessions {
         let epoch = inner.store.claim(id.key(), inner.node, None).await.map_err(store_failed)?;
         let state = State::new(params.clone(), revision, seat);
         let now = inner.clock.now();
-        let session = Session::new(Arc::clone(inner), id, principal.clone(), epoch, now, state);
+        let belongs = (principal.clone(), self.1.clone());
+        let session = Session::new(Arc::clone(inner), id, belongs, epoch, now, state);
         let unborn = Unborn(Some(Arc::clone(&session)));
         claiming.done();
         let open = Open {
             params,
             revision,
             opening: Opening::Fresh,
+            route: self.1.clone(),
             outlet: session.next_outlet(),
             fanout: self.fanout(),
         };
@@ -223,10 +231,10 @@ impl Sessions {
     /// A session that is being woken goes on being woken.
     pub async fn find(&self, id: &SessionId, principal: &Principal) -> Result<Arc<Session>, Error> {
         match self.0.live.get(id) {
-            Some(session) if session.owner == *principal => Ok(session),
+            Some(session) if session.is_of(principal, &self.1) => Ok(session),
             Some(_) => Err(unknown_error()),
             // Boxed, so that the frequent case carries no room for this one.
-            None => Box::pin(wake::find(&self.0, *id, principal)).await,
+            None => Box::pin(wake::find(&self.0, *id, principal, &self.1)).await,
         }
     }
 
@@ -255,9 +263,9 @@ impl Sessions {
         &self.0.limits
     }
 
-    /// Tells all sessions of something.
+    /// Tells all sessions of this endpoint something.
     pub fn fanout(&self) -> Fanout {
-        Fanout(Arc::downgrade(&self.0))
+        Fanout(Arc::downgrade(&self.0), self.1.clone())
     }
 
     /// What is wrong with the store right now, in words for operators.

@@ -20,7 +20,7 @@ use super::session::{Session, State, ended_error, unknown_error};
 use super::sessions::{Inner, store_failed};
 use super::stream::{Origin, Stream};
 use crate::error::{Error, Kind, Reason};
-use crate::id::{Position, Principal, SessionId, SessionKey, StreamId};
+use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::message::{self, RawJson};
 use crate::method::Method;
 use crate::phase::Phase;
@@ -92,14 +92,15 @@ pub(super) async fn find(
     inner: &Arc<Inner>,
     id: SessionId,
     principal: &Principal,
+    route: &Route,
 ) -> Result<Arc<Session>, Error> {
     // Before a task is started, so that ids that nobody has cost one look at the store.
-    dormant(inner, id.key(), principal).await?;
+    dormant(inner, id.key(), principal, route).await?;
     if inner.is_draining() {
         return Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
     }
     let mut outcome = match wake_once(inner, id) {
-        Found::Awake(session) if session.owner == *principal => return Ok(session),
+        Found::Awake(session) if session.is_of(principal, route) => return Ok(session),
         Found::Awake(_) => return Err(unknown_error()),
         Found::Waking(outcome) => outcome,
     };
@@ -117,6 +118,7 @@ pub(super) async fn dormant(
     inner: &Arc<Inner>,
     key: SessionKey,
     principal: &Principal,
+    route: &Route,
 ) -> Result<Dormant, Error> {
     let record = inner.store.get(RecordKey::session(key)).await.map_err(store_failed)?;
     let Some(record) = record else { return Err(unknown_error()) };
@@ -125,7 +127,9 @@ pub(super) async fn dormant(
         Ok(Kept::Tombstone(tombstone)) if tombstone.owner.as_deref() == principal.name() => {
             Err(ended_error(tombstone.end))
         }
-        Ok(Kept::Session(record)) if record.owner.as_deref() == principal.name() => {
+        Ok(Kept::Session(record))
+            if record.owner.as_deref() == principal.name() && record.route.as_deref() == route.name() =>
+        {
             let dormant = Dormant { key, version, record };
             // Who is being woken is in use, however long that takes.
             if deadline.is_none_or(|deadline| inner.clock.now() < deadline) || inner.waking.contains(&key) {
@@ -254,15 +258,17 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     if let Some(standalone) = state.streams.get_mut(&StreamId::STANDALONE) {
         standalone.delivered = Position(record.delivered).min(standalone.last);
     }
-    let session = Session::new(Arc::clone(inner), id, owner, epoch, Time(record.created), state);
+    let belongs = (owner, Route::from(record.route.as_deref()));
+    let session = Session::new(Arc::clone(inner), id, belongs, epoch, Time(record.created), state);
     let sleeper = Sleeper(Some(Arc::clone(&session)));
     let reopened = Reopened::read(&session, survey.streams).await.map_err(store_failed)?;
     let open = Open {
         params: initialize,
         revision,
         opening: Opening::Wake,
+        route: session.route.clone(),
         outlet: session.next_outlet(),
-        fanout: Fanout(Arc::downgrade(inner)),
+        fanout: Fanout(Arc::downgrade(inner), session.route.clone()),
     };
     let (result, answered) = inner.open_link(&session, open).await.map_err(|error| {
         Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
@@ -284,7 +290,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         Ok(version) => session.state.lock().version = version,
         // Ended while it was being woken: say how.
         Err(StoreError::Conflict { .. }) => {
-            self::dormant(inner, key, &session.owner).await?;
+            self::dormant(inner, key, &session.owner, &session.route).await?;
             return Err(broken("The session has changed while it was being woken; try again"));
         }
         Err(error) => return Err(store_failed(error)),

@@ -1,5 +1,8 @@
 //! The paths of the server: the MCP endpoint and what operators ask.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
@@ -11,12 +14,20 @@ use super::endpoint::{Endpoint, Remote};
 #[derive(Clone, Debug)]
 pub struct Router {
     mcp: Endpoint,
+    /// Endpoints below it, by name.
+    named: Arc<HashMap<String, Endpoint>>,
 }
 
 impl Router {
     /// Serves this endpoint at `/mcp`, with `/healthz` and `/readyz` beside it.
     pub fn new(mcp: Endpoint) -> Self {
-        Self { mcp }
+        Self { mcp, named: Arc::default() }
+    }
+
+    /// Serves these endpoints at `/mcp/NAME` too.
+    #[must_use]
+    pub fn with_named(self, named: impl IntoIterator<Item = (String, Endpoint)>) -> Self {
+        Self { named: Arc::new(named.into_iter().collect()), ..self }
     }
 
     /// Answers one request.
@@ -37,7 +48,10 @@ impl Router {
             }
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
-            _ => Self::text(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp\n"),
+            path => match path.strip_prefix("/mcp/").and_then(|name| self.named.get(name)) {
+                Some(endpoint) => endpoint.handle(request, remote).await,
+                None => Self::text(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp\n"),
+            },
         }
     }
 

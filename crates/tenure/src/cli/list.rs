@@ -29,6 +29,9 @@ pub(super) struct ListArgs {
     /// Only sessions of this principal; `anonymous` for those of nobody in particular.
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
+    /// Only sessions of this backend, where there are several.
+    #[arg(long, value_name = "NAME")]
+    backend: Option<String>,
     /// Only sessions in this state.
     #[arg(long, value_name = "STATE")]
     state: Option<StateName>,
@@ -112,7 +115,9 @@ impl ListArgs {
             Some(StateName::Dormant) => row.state == State::Dormant,
             Some(StateName::Ended) => row.state == State::Ended,
         };
-        state && self.owner.as_ref().is_none_or(|wanted| wanted == owner)
+        state
+            && self.owner.as_ref().is_none_or(|wanted| wanted == owner)
+            && self.backend.as_ref().is_none_or(|wanted| row.backend.as_ref() == Some(wanted))
     }
 }
 
@@ -122,8 +127,9 @@ fn last_seen(row: &Row) -> u64 {
 
 /// The rows as a table.
 fn render(rows: &[Row], now: Time, paint: Paint) -> String {
-    const TITLES: [(&str, Side); 9] = [
+    const TITLES: [(&str, Side); 10] = [
         ("SESSION", Side::Left),
+        ("BACKEND", Side::Left),
         ("OWNER", Side::Left),
         ("REVISION", Side::Left),
         ("STATE", Side::Left),
@@ -133,11 +139,14 @@ fn render(rows: &[Row], now: Time, paint: Paint) -> String {
         ("READERS", Side::Right),
         ("EVENTS", Side::Right),
     ];
+    // Most processes have one server behind them.
+    let backends = rows.iter().any(|row| row.backend.is_some());
     let known = |text: Option<String>| Cell::new(text.unwrap_or_else(|| "-".to_owned()));
     let count = |number: Option<usize>| known(number.map(|number| number.to_string()));
     let row = |row: &Row| {
-        vec![
+        let mut cells = vec![
             Cell::new(&row.label).tone(Tone::Title),
+            known(row.backend.clone()),
             Cell::new(row.owner.as_deref().unwrap_or("anonymous")),
             known(row.revision.clone()),
             Cell::new(state_words(row)).tone(state_tone(row)),
@@ -146,9 +155,14 @@ fn render(rows: &[Row], now: Time, paint: Paint) -> String {
             calls(row, now),
             count(row.readers),
             count(row.events),
-        ]
+        ];
+        if !backends {
+            cells.remove(1);
+        }
+        cells
     };
-    table(&TITLES, &rows.iter().map(row).collect::<Vec<_>>(), paint)
+    let titles: Vec<_> = TITLES.into_iter().filter(|(title, _)| backends || *title != "BACKEND").collect();
+    table(&titles, &rows.iter().map(row).collect::<Vec<_>>(), paint)
 }
 
 /// How many requests wait for their answer, and how long the oldest of them has.

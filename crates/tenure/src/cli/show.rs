@@ -34,6 +34,7 @@ fn render(detail: &Detail, now: Time, paint: Paint) -> String {
     };
     fact("state", Some(paint.tint(state_tone(row), &state_words(row))));
     fact("owner", Some(row.owner.clone().unwrap_or_else(|| "anonymous".to_owned())));
+    fact("backend", row.backend.clone());
     fact("revision", row.revision.clone());
     fact("phase", row.phase.clone());
     fact("client", detail.client.as_ref().map(party));

@@ -44,12 +44,27 @@ pub struct Config {
     pub child: Child,
     /// The server behind, if it is elsewhere.
     pub upstream: Upstream,
+    /// The servers behind, if there are several.
+    pub backends: Vec<Behind>,
     /// How data sessions are offered and bounded.
     pub data: DataSessions,
     /// How long requests in flight may take to finish once the process was told to stop.
     pub shutdown_grace: Duration,
     /// Bytes of events that the memory store keeps of all sessions together.
     pub max_total_event_bytes: usize,
+}
+
+/// One of several servers behind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Behind {
+    /// Its endpoint is `/mcp/NAME`.
+    pub name: String,
+    /// What stands before the names of its tools and prompts where all are served together; may be empty.
+    pub prefix: String,
+    /// The server, if it is a program of its own.
+    pub child: Child,
+    /// The server, if it is elsewhere.
+    pub upstream: Upstream,
 }
 
 /// A server that is a program of its own and speaks over its standard input and output.
@@ -192,6 +207,7 @@ impl Default for Config {
             limits: Limits::default(),
             child: Child::default(),
             upstream: Upstream::default(),
+            backends: Vec::new(),
             data: DataSessions::default(),
             shutdown_grace: Duration::from_secs(10),
             max_total_event_bytes: 1 << 30,

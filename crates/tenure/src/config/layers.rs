@@ -1,5 +1,6 @@
 //! Which value wins: defaults, then the profile, the file, the environment and the flags.
 
+use super::backends::{self, Backend};
 use super::checks;
 use super::choices::OneOf;
 use super::effective::{Config, Tls};
@@ -16,23 +17,28 @@ pub(super) struct Layered {
     pub(super) draft: Draft,
     /// One for each key, in the order of the table.
     origins: Vec<Origin>,
+    pub(super) backends: Vec<Backend>,
 }
 
 impl Layered {
     /// Reads every layer. Goes on after a problem, so that all of them are told at once.
     pub(super) fn read(sources: &Sources) -> Result<Self, ConfigError> {
         let mut problems = Vec::new();
-        let mut entries = match &sources.file {
-            None => Vec::new(),
+        let (mut entries, tables) = match &sources.file {
+            None => (Vec::new(), Vec::new()),
             Some((path, text)) => sources::file(path, text).unwrap_or_else(|problem| {
                 problems.push(problem);
-                Vec::new()
+                (Vec::new(), Vec::new())
             }),
         };
         entries.extend(sources::environment(&sources.env));
         entries.extend(sources::flags(&sources.flags));
 
-        let mut layered = Self { draft: Draft::default(), origins: vec![Origin::Default; KEYS.len()] };
+        let mut layered = Self {
+            draft: Draft::default(),
+            origins: vec![Origin::Default; KEYS.len()],
+            backends: Vec::new(),
+        };
         // The profile lies below the layers that may name it, so it has to be known before them.
         if let Some(profile) = profile(&entries) {
             layered.lay_profile(profile);
@@ -42,6 +48,7 @@ impl Layered {
                 problems.push(problem);
             }
         }
+        layered.backends = backends::read(&tables, &layered.draft, &mut problems);
         ConfigError::unless_empty(problems)?;
         ConfigError::unless_empty(checks::problems(&layered))?;
         Ok(layered)
@@ -75,7 +82,8 @@ impl Layered {
     pub(super) fn config(self) -> Config {
         let Draft { config, tls_cert, tls_key } = self.draft;
         let tls = tls_cert.zip(tls_key).map(|(cert, key)| Tls { cert, key });
-        Config { tls, ..config }
+        let backends = self.backends.into_iter().map(|backend| backend.behind).collect();
+        Config { tls, backends, ..config }
     }
 }
 

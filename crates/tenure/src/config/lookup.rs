@@ -14,6 +14,10 @@ pub(super) fn find(entry: &Entry) -> Result<(usize, &'static Key), Problem> {
     known.ok_or_else(|| {
         let (what, hint) = match RENAMED.iter().find(|(old, _)| spell(old) == entry.name) {
             Some((_, became)) => renamed(entry, *became),
+            None if entry.name == "backend" || entry.name.starts_with("backend.") => (
+                "`backend` is a list of tables".to_owned(),
+                "write `[[backend]]` and its keys below".to_owned(),
+            ),
             None if is_section(&entry.name) => section(&entry.name),
             None if entry.raw == Raw::Table => unknown_section(&entry.name),
             None => unknown(entry),

@@ -6,8 +6,9 @@
 //! explains. Nothing here opens a file or looks at the process: texts come in as [`Sources`].
 //!
 //! Read in this order: `effective` (what comes out), `keys` and `forms` (what may be written),
-//! `sources` (where it is written), `layers` (which one wins), `checks` (what must fit together).
+//! `sources` and `backends` (where it is written), `layers` (which one wins), `checks` (what must fit together).
 
+mod backends;
 mod checks;
 mod choices;
 mod effective;
@@ -29,7 +30,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use effective::{Child, Config, DataSessions, Durability, Log, LogFormat, Offer, Tls, Upstream};
+pub use effective::{Behind, Child, Config, DataSessions, Durability, Log, LogFormat, Offer, Tls, Upstream};
 pub use error::{ConfigError, Warning};
 pub use profile::Profile;
 pub use sources::Sources;

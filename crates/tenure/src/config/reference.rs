@@ -37,10 +37,25 @@ An environment variable that is empty counts as not set. The variables that Kube
 `tenure` (`TENURE_SERVICE_HOST`, `TENURE_PORT` and the like) are ignored.
 ";
 
+const BACKENDS: &str = "
+## Several servers: `[[backend]]`
+
+A file may have any number of these tables, in place of `child.command` and `upstream.url`. `docs/gateway.md` says how they are
+served.
+
+| key | meaning |
+|---|---|
+| `name` | Small letters, digits and dashes. The server's own endpoint is `/mcp/NAME`. |
+| `prefix` | What stands before the names of its tools and prompts at `/mcp`, where all are served together. The name, if it is left out; `\"\"` for none, which one of them may have. |
+| `command` or `url` | The server: a program, as in `[child]`, or one elsewhere, as in `[upstream]`. |
+| any other key of `[child]` or `[upstream]` | For this server alone. What is left out is as in those sections. |
+";
+
 const CHECKS: &str = "
 ## What must fit together
 
 - `tls.cert` and `tls.key` are set together or not at all.
+- `child.command`, `upstream.url` and `[[backend]]` exclude each other. Names and prefixes of backends differ.
 - `timeouts.request` is not longer than `timeouts.max_request`.
 
 The server starts with a warning when
@@ -65,6 +80,7 @@ pub(super) fn markdown() -> String {
             text.push_str(&format!("| `{path}` | `{variable}`{flag} | {default} | {doc} |\n"));
         }
     }
+    text.push_str(BACKENDS);
     text.push_str(CHECKS);
     text.push_str(&profiles());
     text.push_str(&renamed());
@@ -132,6 +148,12 @@ pub(super) fn example() -> String {
             text.push_str(&format!("#{} = {value}\n", key.split().1));
         }
     }
+    text.push_str(
+        "\n## Several servers behind, in place of one. Each has its endpoint, and all are served together at /mcp.\n\
+         # [[backend]]\n# name = \"files\"\n\
+         # command = [\"npx\", \"-y\", \"@modelcontextprotocol/server-filesystem\", \"/srv/files\"]\n\
+         #\n# [[backend]]\n# name = \"search\"\n# url = \"https://mcp.example.com/mcp\"\n",
+    );
     text
 }
 

@@ -23,5 +23,8 @@ pub(super) fn show(layered: &Layered) -> String {
             }
         }
     }
+    for backend in &layered.backends {
+        text.push_str(&backend.show());
+    }
     text
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::backends::Table;
 use super::error::Problem;
 use super::forms::Raw;
 use super::keys::{SECTIONS, key};
@@ -78,27 +79,32 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The entries of a file, in the order of its lines.
-pub(super) fn file(path: &Path, text: &str) -> Result<Vec<Entry>, Problem> {
+/// The entries of a file, in the order of its lines, and its `[[backend]]` tables.
+pub(super) fn file(path: &Path, text: &str) -> Result<(Vec<Entry>, Vec<Table>), Problem> {
     let path = path.display().to_string();
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_at(text, span.start));
         let what = format!("{path}:{line}: not valid TOML: {}", error.message());
         Problem { what, hint: None }
     })?;
-    let mut walk = Walk { path: &path, text, entries: Vec::new() };
+    let mut walk = Walk { path: &path, text, entries: Vec::new(), backends: Vec::new() };
     walk.table(table.get_ref(), "");
-    walk.entries.sort_by_key(|entry| match entry.origin {
+    sort(&mut walk.entries);
+    Ok((walk.entries, walk.backends))
+}
+
+fn sort(entries: &mut [Entry]) {
+    entries.sort_by_key(|entry| match entry.origin {
         Origin::File { line, .. } => line,
         _ => 0,
     });
-    Ok(walk.entries)
 }
 
 struct Walk<'a> {
     path: &'a str,
     text: &'a str,
     entries: Vec<Entry>,
+    backends: Vec<Table>,
 }
 
 impl Walk<'_> {
@@ -120,10 +126,32 @@ impl Walk<'_> {
                 self.table(inner, &name);
                 continue;
             }
+            if name == "backend" && self.backends_of(value.get_ref()) {
+                continue;
+            }
             let origin = Origin::File { path: self.path.to_owned(), line };
             let (raw, found) = (raw(value.get_ref()), self.found(value));
             self.entries.push(Entry { name, raw, found, origin });
         }
+    }
+
+    /// Takes an array of tables; false if it is none.
+    fn backends_of(&mut self, value: &DeValue<'_>) -> bool {
+        let DeValue::Array(tables) = value else { return false };
+        let tables = tables.iter().map(|table| match table.get_ref() {
+            DeValue::Table(inner) => Some((table.span().start, inner)),
+            _ => None,
+        });
+        let Some(tables) = tables.collect::<Option<Vec<_>>>() else { return false };
+        for (start, table) in tables {
+            let before = std::mem::take(&mut self.entries);
+            self.table(table, "");
+            let mut entries = std::mem::replace(&mut self.entries, before);
+            sort(&mut entries);
+            let origin = Origin::File { path: self.path.to_owned(), line: line_at(self.text, start) };
+            self.backends.push(Table { entries, origin });
+        }
+        true
     }
 
     fn found(&self, value: &Spanned<DeValue<'_>>) -> String {

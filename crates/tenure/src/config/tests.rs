@@ -10,6 +10,7 @@ use tenure_transport::http::{AllowedHosts, AllowedOrigins};
 
 use super::{Config, LogFormat, Profile, Sources, reference};
 
+mod backends;
 mod names;
 mod values;
 

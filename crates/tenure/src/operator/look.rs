@@ -46,6 +46,7 @@ fn empty(key: &SessionKey) -> Row {
         state: State::Unreadable,
         end: None,
         owner: None,
+        backend: None,
         revision: None,
         phase: None,
         created: None,
@@ -62,6 +63,7 @@ fn empty(key: &SessionKey) -> Row {
 fn from_record(row: &mut Row, session: &SessionRecord) {
     row.state = State::Dormant;
     row.owner.clone_from(&session.owner);
+    row.backend.clone_from(&session.route);
     row.revision = Some(session.revision.clone());
     row.phase = Some(session.phase.clone());
     row.created = Some(session.created);
@@ -71,6 +73,7 @@ fn from_record(row: &mut Row, session: &SessionRecord) {
 fn from_memory(row: &mut Row, live: &SessionInfo) {
     (row.state, row.end, row.ended) = (State::Awake, None, None);
     row.owner = live.owner.name().map(str::to_owned);
+    row.backend = live.route.name().map(str::to_owned);
     row.revision = Some(live.revision.to_string());
     row.phase = Some(live.phase.as_str().to_owned());
     row.created = Some(live.created.0);

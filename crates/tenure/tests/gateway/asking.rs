@@ -54,7 +54,7 @@ async fn what_the_client_cannot_do_is_refused_without_asking_it() {
     let mut params = initialize_params("2025-11-25");
     params["capabilities"] = json!({ "elicitation": {} });
     let begun = Ask::post(request(0, "initialize", &params).to_string()).send(gateway.address).await;
-    let session = Session { server: gateway.address, id: begun.header("mcp-session-id").unwrap().to_owned() };
+    let session = Session::of(gateway.address, "/mcp", &begun);
     session.post(&notification("notifications/initialized")).send(gateway.address).await;
     for (id, method) in [(1, "roots/list"), (2, "sampling/createMessage")] {
         let said = session.tool(id, "ask", &json!({ "method": method, "params": {} })).await.json();

@@ -22,6 +22,8 @@ use crate::support::wait::{DEADLINE, until, within};
 struct Run {
     settings: Vec<String>,
     command: Vec<String>,
+    /// Written to a file.
+    config: String,
     listen: String,
 }
 
@@ -64,10 +66,20 @@ impl Gateway {
 
     /// In front of any command.
     pub(crate) async fn before(settings: &[&str], command: &[&str]) -> Self {
+        Self::run(settings, command, "").await
+    }
+
+    /// In front of what a file says.
+    pub(crate) async fn configured(config: &str) -> Self {
+        Self::run(&[], &[], config).await
+    }
+
+    async fn run(settings: &[&str], command: &[&str], config: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let mark = folder.path().file_name().unwrap().to_string_lossy().into_owned();
         let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let run = Run { settings: text(settings), command: text(command), listen: "127.0.0.1:0".to_owned() };
+        let listen = "127.0.0.1:0".to_owned();
+        let run = Run { settings: text(settings), command: text(command), config: config.to_owned(), listen };
         let (child, address, log) = run.begin(folder.path(), &mark).await;
         let id = child.id().expect("it runs");
         Self { run, child, id, address, log, mark, folder }
@@ -185,6 +197,9 @@ impl Run {
         let store = format!("disk:{}", folder.join("store").display());
         let child_mark = format!("child.env={CHILD}={mark}");
         let mut command = tenure(&["serve", "--listen", &self.listen, "--store", &store, "--log", "json"]);
+        let file = folder.join("tenure.toml");
+        std::fs::write(&file, &self.config).expect("it can be written");
+        command.arg("--config").arg(file);
         // Settings of the test come later, and win.
         command.args(["--set", &child_mark, "--set", "child.grace=300ms"]);
         // So that only what is a stream becomes one, however slow the machine.

@@ -92,7 +92,11 @@ async fn a_session_survives_a_kill_and_ends_when_it_is_deleted() {
     let answer = call(&session, 1, "whoami", &json!({})).await;
     assert_eq!(answer.len(), 1);
     assert_eq!(answer[0].1["result"]["content"][0]["text"], "it", "it knows who introduced itself before");
-    let unknown = Session { server: server.address, id: "no-session-of-this-server".to_owned() };
+    let unknown = Session {
+        server: server.address,
+        id: "no-session-of-this-server".to_owned(),
+        path: "/mcp".to_owned(),
+    };
     assert_eq!(unknown.tool(1, "whoami", &json!({})).await.status(), 404);
     server.kill_and_start_again().await;
     assert_eq!(session.delete().send(server.address).await.status(), 202);

@@ -36,7 +36,7 @@ async fn a_socket_that_a_killed_server_left_is_replaced() {
     // Without a server the command opens the store itself, and with one again it asks that.
     assert_eq!(place.rows(&[]).await[0]["state"], "dormant");
     let server = place.serve().await;
-    Session { server: server.address(), id: session.id.clone() }.listen().await.event().await.unwrap();
+    session.moved_to(server.address()).listen().await.event().await.unwrap();
     assert_eq!(place.rows(&[]).await[0]["state"], "awake");
 }
 

@@ -102,7 +102,7 @@ pub(crate) fn digits(session: &Session) -> String {
 
 /// The same session on another server.
 pub(crate) fn at(session: &Session, server: &Server) -> Session {
-    Session { server: server.address(), id: session.id.clone() }
+    session.moved_to(server.address())
 }
 
 /// Kills a server without a warning, and waits until it is gone.

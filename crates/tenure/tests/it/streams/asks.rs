@@ -124,7 +124,7 @@ async fn a_client_is_not_asked_what_it_cannot_answer() {
     params["capabilities"] = json!({});
     let response = Ask::post(request(0, "initialize", &params).to_string()).send(node.address()).await;
     let id = response.header("mcp-session-id").unwrap().to_owned();
-    let session = Session { server: node.address(), id };
+    let session = Session { server: node.address(), id, path: "/mcp".to_owned() };
     session.post(&notification("notifications/initialized")).send(node.address()).await;
     let response = session.tool(1, "ask_name", &json!({})).await;
     assert_eq!(response.fault(), (200, -32601, "method_not_found".to_owned()));

@@ -7,7 +7,6 @@ use serde_json::json;
 use crate::support::events::Events;
 use crate::support::node::{Steered, announce, say};
 use crate::support::proxy::Proxy;
-use crate::support::session::Session;
 use crate::support::wait::within;
 
 /// Reads this many messages, which must be numbers that follow each other.
@@ -121,7 +120,7 @@ async fn a_network_that_resets_connections_loses_nothing() {
     let (call, mut stream) = steered.streaming_call(&session, 1).await;
     stream.heard().await;
     let mut last = stream.last_id();
-    let through = Session { server: proxy.address(), id: session.id.clone() };
+    let through = session.moved_to(proxy.address());
     let pour = tokio::spawn(async move {
         for n in 1..=300 {
             say(&call, &n.to_string()).await;

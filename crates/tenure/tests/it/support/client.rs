@@ -41,6 +41,11 @@ impl Ask {
         Self::new("GET", "/mcp").header("Accept", "text/event-stream")
     }
 
+    /// The same for another path.
+    pub(crate) fn at(self, path: &str) -> Self {
+        Self { path: path.to_owned(), ..self }
+    }
+
     /// Sets a header.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self = self.without(name);

@@ -12,6 +12,8 @@ use super::events::Events;
 pub(crate) struct Session {
     pub(crate) server: SocketAddr,
     pub(crate) id: String,
+    /// The endpoint.
+    pub(crate) path: String,
 }
 
 impl Session {
@@ -22,20 +24,32 @@ impl Session {
 
     /// Starts a session of this revision.
     pub(crate) async fn of_revision(server: SocketAddr, revision: &str) -> Self {
-        let session = Self::begin(server, revision).await;
-        let said = session.post(&notification("notifications/initialized")).send(server).await;
+        Self::begin(server, revision).await.initialized().await
+    }
+
+    /// Says that the client is ready.
+    pub(crate) async fn initialized(self) -> Self {
+        let said = self.post(&notification("notifications/initialized")).send(self.server).await;
         assert_eq!(said.status(), 202, "{said:?}");
-        session
+        self
     }
 
     /// Sends `initialize` and nothing more.
     pub(crate) async fn begin(server: SocketAddr, revision: &str) -> Self {
         let response = initialize(revision).send(server).await;
-        let id = response
-            .header("mcp-session-id")
-            .unwrap_or_else(|| panic!("no session: {response:?}"))
-            .to_owned();
-        Self { server, id }
+        Self::of(server, "/mcp", &response)
+    }
+
+    /// The session that this response began.
+    pub(crate) fn of(server: SocketAddr, path: &str, response: &Response) -> Self {
+        let id = response.header("mcp-session-id");
+        let id = id.unwrap_or_else(|| panic!("no session: {response:?}")).to_owned();
+        Self { server, id, path: path.to_owned() }
+    }
+
+    /// The same session at another address.
+    pub(crate) fn moved_to(&self, server: SocketAddr) -> Self {
+        Self { server, ..self.clone() }
     }
 
     /// A message in this session.
@@ -44,7 +58,7 @@ impl Session {
     }
 
     pub(crate) fn post_raw(&self, body: impl AsRef<[u8]>) -> Ask {
-        Ask::post(body).header("Mcp-Session-Id", &self.id)
+        Ask::post(body).at(&self.path).header("Mcp-Session-Id", &self.id)
     }
 
     /// A request in this session.
@@ -66,7 +80,7 @@ impl Session {
     }
 
     pub(crate) fn get(&self) -> Ask {
-        Ask::get().header("Mcp-Session-Id", &self.id)
+        Ask::get().at(&self.path).header("Mcp-Session-Id", &self.id)
     }
 
     /// Opens the standalone stream.
@@ -80,7 +94,7 @@ impl Session {
     }
 
     pub(crate) fn delete(&self) -> Ask {
-        Ask::new("DELETE", "/mcp").header("Mcp-Session-Id", &self.id)
+        Ask::new("DELETE", &self.path).header("Mcp-Session-Id", &self.id)
     }
 }
 

@@ -1,0 +1,104 @@
+//! Names of tools and prompts where several servers are served as one: the prefix of the server, two underscores, and
+//! the server's own name.
+//!
+//! Clients and the models behind them take names of up to 128 letters, digits, underscores, dots and dashes. A name
+//! that would not fit stands in another form that does, with a few digits that tell it from others. That form cannot
+//! be turned back; whoever made it has to remember it.
+
+use std::borrow::Cow;
+
+/// What stands between the prefix and the name.
+pub(super) const BETWEEN: &str = "__";
+
+/// The longest name.
+const MAX: usize = 128;
+
+/// The name that clients see.
+pub(super) fn public<'a>(prefix: &str, name: &'a str, prefixes: &[&str]) -> Cow<'a, str> {
+    if !is_plain(prefix, name, prefixes) {
+        return Cow::Owned(other_form(prefix, name));
+    }
+    match prefix {
+        "" => Cow::Borrowed(name),
+        prefix => Cow::Owned(format!("{prefix}{BETWEEN}{name}")),
+    }
+}
+
+/// Whether the name that clients see can be turned back.
+fn is_plain(prefix: &str, name: &str, prefixes: &[&str]) -> bool {
+    let length = if prefix.is_empty() { name.len() } else { prefix.len() + BETWEEN.len() + name.len() };
+    let fits = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'_' | b'.' | b'-');
+    // Without a prefix it must not look as if it had another server's.
+    let is_taken = prefix.is_empty()
+        && name.split_once(BETWEEN).is_some_and(|(head, _)| !head.is_empty() && prefixes.contains(&head));
+    !name.is_empty() && length <= MAX && name.bytes().all(fits) && !is_taken
+}
+
+fn other_form(prefix: &str, name: &str) -> String {
+    let front = if prefix.is_empty() { String::new() } else { format!("{prefix}{BETWEEN}") };
+    let digits = format!("_{:08x}", digest(name));
+    let room = MAX - front.len() - digits.len();
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-');
+    // Single underscores only, so that nothing in it passes for a prefix.
+    let mut middle = String::new();
+    for letter in name.chars().map(|letter| if fits(letter) { letter } else { '_' }) {
+        if middle.len() < room && !(letter == '_' && (middle.is_empty() || middle.ends_with('_'))) {
+            middle.push(letter);
+        }
+    }
+    format!("{front}{}{digits}", middle.trim_end_matches('_'))
+}
+
+/// FNV-1a: the same in every process and version, which is all that matters here.
+fn digest(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The prefix of a name that clients use and the rest; the prefix is empty if it is none of these.
+pub(super) fn split<'a>(name: &'a str, prefixes: &[&str]) -> (&'a str, &'a str) {
+    match name.split_once(BETWEEN) {
+        Some((prefix, rest)) if !prefix.is_empty() && prefixes.contains(&prefix) => (prefix, rest),
+        _ => ("", name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PREFIXES: [&str; 3] = ["files", "git-hub", ""];
+
+    #[test]
+    fn names_are_readable_where_they_can_be() {
+        let long = "x".repeat(200);
+        let table = [
+            ("files", "read_file", "files__read_file"),
+            ("", "read_file", "read_file"),
+            ("git-hub", "a__b", "git-hub__a__b"),
+            ("files", "read file/µ", "files__read_file_ab161407"),
+            ("", "files__x", "files_x_31298e7a"),
+            ("", "other__x", "other__x"),
+            ("files", "", "files___811c9dc5"),
+            ("files", &long, &format!("files__{}_{:08x}", "x".repeat(112), digest(&long))),
+        ];
+        for (prefix, name, expected) in table {
+            assert_eq!(public(prefix, name, &PREFIXES), expected, "{prefix} {name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_public_name_fits_and_leads_back_to_its_server(which in 0..3usize, name in ".{0,160}") {
+            let prefix = PREFIXES[which];
+            let public = public(prefix, &name, &PREFIXES);
+            prop_assert!(public.len() <= MAX && !public.is_empty());
+            prop_assert!(public.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-')));
+            let (found, rest) = split(&public, &PREFIXES);
+            prop_assert_eq!(found, prefix);
+            if is_plain(prefix, &name, &PREFIXES) {
+                prop_assert_eq!(rest, &name);
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! One of the servers of a session: it may be there, be coming up, or be away for a while, and comes back with the next
+//! request for it.
+//!
+//! Its loss is no loss to the session. It is opened again as a woken session opens its server: with the handshake, the
+//! log level and the subscriptions that it had.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenure_session::message::{Notification, Request};
+use tenure_session::port::backend::{Call, Link, Open, Opening, Reply};
+use tenure_session::protocol::Revision;
+use tenure_session::rules::{self, Repeat};
+use tenure_session::runtime::{CallContext, Fanout, Outlet};
+use tenure_session::{Method, RawJson, Reason, RequestId, Route, RpcError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::Member;
+use super::handshake::Said;
+
+/// For how long a server that could not be opened is not tried again.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// What all servers of a session are told, also those that come later.
+pub(super) struct Shared {
+    pub(super) params: RawJson,
+    pub(super) revision: Revision,
+    pub(super) route: Route,
+    pub(super) outlet: Outlet,
+    pub(super) fanout: Fanout,
+    pub(super) open_timeout: Duration,
+    /// The client was told what there is; from here on it is told of changes.
+    pub(super) begun: AtomicBool,
+    /// The client is ready.
+    pub(super) initialized: AtomicBool,
+    pub(super) level: Mutex<Option<RawJson>>,
+}
+
+pub(super) struct Slot {
+    pub(super) member: Arc<Member>,
+    shared: Arc<Shared>,
+    opening: Opening,
+    state: Mutex<State>,
+}
+
+type Outcome = Option<Result<(), RpcError>>;
+
+#[derive(Default)]
+struct State {
+    up: Option<Arc<dyn Link>>,
+    /// Counts the links; the last one that was lost.
+    number: u64,
+    lost: u64,
+    /// This link knows that the client is ready.
+    is_told: bool,
+    coming: Option<(watch::Receiver<Outcome>, AbortOnDropHandle<()>)>,
+    /// What it said to `initialize` last.
+    result: Option<RawJson>,
+    said: Said,
+    failed: Option<(Instant, RpcError)>,
+    subscriptions: BTreeSet<String>,
+    closed: bool,
+}
+
+impl Slot {
+    pub(super) fn new(member: Arc<Member>, shared: Arc<Shared>, opening: Opening) -> Arc<Self> {
+        Arc::new(Self { member, shared, opening, state: Mutex::default() })
+    }
+
+    /// Whether the server can do this; `false` if it has not been there yet.
+    pub(super) fn has(&self, capability: &str) -> bool {
+        self.state.lock().said.has(capability)
+    }
+
+    /// What it said to `initialize`; `None` if it has not been there yet.
+    pub(super) fn said(&self) -> Option<Said> {
+        let state = self.state.lock();
+        state.result.is_some().then(|| state.said.clone())
+    }
+
+    /// The link, once there is one.
+    ///
+    /// # Cancel safety
+    /// A server that is coming up goes on coming up.
+    pub(super) async fn link(self: &Arc<Self>) -> Result<(Arc<dyn Link>, u64), RpcError> {
+        let mut coming = {
+            let mut state = self.state.lock();
+            if state.closed {
+                return Err(gone());
+            }
+            if let Some(link) = &state.up {
+                return Ok((Arc::clone(link), state.number));
+            }
+            match (&state.coming, &state.failed) {
+                (Some((coming, _)), _) => coming.clone(),
+                (None, Some((when, error))) if when.elapsed() < PAUSE => return Err(error.clone()),
+                (None, _) => self.bring_up(&mut state),
+            }
+        };
+        match coming.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(Err(error))) => return Err(error.clone()),
+            Ok(Some(Ok(()))) => {}
+            Ok(None) | Err(_) => return Err(gone()),
+        }
+        let state = self.state.lock();
+        match &state.up {
+            Some(link) => Ok((Arc::clone(link), state.number)),
+            None => Err(gone()),
+        }
+    }
+
+    /// Starts to open a link.
+    fn bring_up(self: &Arc<Self>, state: &mut State) -> watch::Receiver<Outcome> {
+        let (tell, outcome) = watch::channel(None);
+        state.number += 1;
+        state.is_told = false;
+        let number = state.number;
+        let slot = Arc::clone(self);
+        #[expect(clippy::disallowed_methods, reason = "held by the slot, and aborted with it")]
+        let task = tokio::spawn(async move {
+            let opened = slot.open(number).await;
+            if let Err(error) = &opened {
+                let (backend, session) = (&slot.member.name, slot.shared.outlet.session_label());
+                tracing::warn!(backend, session, %error, "one of the servers is not available");
+                let mut state = slot.state.lock();
+                state.failed = Some((Instant::now(), error.clone()));
+                state.coming = None;
+            }
+            tell.send_replace(Some(opened));
+        });
+        state.coming = Some((outcome.clone(), AbortOnDropHandle::new(task)));
+        outcome
+    }
+
+    async fn open(self: &Arc<Self>, number: u64) -> Result<(), RpcError> {
+        let shared = &self.shared;
+        let slot: Weak<Self> = Arc::downgrade(self);
+        let lost = move || {
+            if let Some(slot) = slot.upgrade() {
+                slot.lost(number);
+            }
+        };
+        let before = self.state.lock().result.clone();
+        let open = Open {
+            params: shared.params.clone(),
+            revision: shared.revision,
+            opening: if before.is_none() { self.opening } else { Opening::Wake },
+            route: shared.route.clone(),
+            outlet: shared.outlet.of_part(lost),
+            fanout: shared.fanout.clone(),
+        };
+        let opening = tokio::time::timeout(shared.open_timeout, self.member.backend.open(open));
+        let opened = opening
+            .await
+            .map_err(|_| RpcError::of(Reason::TimedOut, "The server did not answer initialize in time"))??;
+        let link: Arc<dyn Link> = Arc::from(opened.link);
+        let said = Said::read(&opened.result);
+        self.greet(&link, &said).await;
+        {
+            let mut state = self.state.lock();
+            if state.lost >= number || state.closed {
+                return Err(gone());
+            }
+            state.up = Some(Arc::clone(&link));
+            state.said = said;
+            state.result = Some(opened.result.clone());
+            state.failed = None;
+            state.coming = None;
+        }
+        // Should it have been said in between.
+        self.tell_initialized();
+        if shared.begun.load(Ordering::Acquire) {
+            let before = before.unwrap_or(RawJson::EMPTY_OBJECT);
+            for method in rules::changed_lists(&before, &opened.result) {
+                drop(shared.outlet.notify(&method, None).await);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a server that is back what the one before it knew.
+    async fn greet(&self, link: &Arc<dyn Link>, said: &Said) {
+        let subscriptions = self.state.lock().subscriptions.clone();
+        let level = self.shared.level.lock().clone().filter(|_| said.has("logging"));
+        if !self.shared.initialized.load(Ordering::Acquire) {
+            return;
+        }
+        link.notify(Notification { method: Method::Initialized, params: None });
+        self.state.lock().is_told = true;
+        let mut asked = Vec::new();
+        asked.extend(level.map(|level| (Method::LoggingSetLevel, level)));
+        for uri in subscriptions {
+            asked.push((Method::ResourcesSubscribe, RawJson::of(&serde_json::json!({ "uri": uri }))));
+        }
+        for (method, params) in asked {
+            if let Err(error) = self.inquire(link, &method, Some(params)).await {
+                let backend = &self.member.name;
+                tracing::warn!(backend, %method, %error, "the server that is back refused what the last one took");
+            }
+        }
+    }
+
+    /// Tells the server that the client is ready, if it is and the server does not know.
+    pub(super) fn tell_initialized(&self) {
+        let link = {
+            let mut state = self.state.lock();
+            let tell = self.shared.initialized.load(Ordering::Acquire) && !state.is_told;
+            let Some(link) = state.up.clone().filter(|_| tell) else { return };
+            state.is_told = true;
+            link
+        };
+        link.notify(Notification { method: Method::Initialized, params: None });
+    }
+
+    /// Passes a notification on, if the server is there.
+    pub(super) fn notify(&self, notification: Notification) {
+        let link = self.state.lock().up.clone();
+        if let Some(link) = link {
+            link.notify(notification);
+        }
+    }
+
+    fn lost(&self, number: u64) {
+        let link = {
+            let mut state = self.state.lock();
+            state.lost = state.lost.max(number);
+            if state.number != number {
+                return;
+            }
+            state.up.take()
+        };
+        let Some(link) = link else { return };
+        let (backend, session) = (&self.member.name, self.shared.outlet.session_label());
+        tracing::warn!(backend, session, "one of the servers is gone");
+        // Not held: it ends by itself, and frees what is left of the server.
+        #[expect(clippy::disallowed_methods, reason = "bounded by the link's own deadlines")]
+        drop(tokio::spawn(async move { link.close().await }));
+    }
+
+    fn has_lost(&self, number: u64) -> bool {
+        self.state.lock().lost >= number
+    }
+
+    /// Sends a request; if the server is lost meanwhile and it is safe, to the next one.
+    pub(super) async fn call(self: &Arc<Self>, request: Request, context: &CallContext) -> Reply {
+        let (link, number) = self.link().await?;
+        let reply = link.call(Call { request: request.clone(), context: context.clone() }).await;
+        let Err(error) = &reply else { return reply };
+        if !error.is(Reason::BackendUnavailable) || !self.has_lost(number) || context.is_cancelled() {
+            return reply;
+        }
+        let repeat = if error.is_refused() { Repeat::Safe } else { rules::repeat(&request.method) };
+        let interrupted = || {
+            let text =
+                "The server ended before the answer came; the request may or may not have been carried out";
+            Err(RpcError::of(Reason::Interrupted, text))
+        };
+        if repeat == Repeat::Never {
+            return interrupted();
+        }
+        let (link, _) = match self.link().await {
+            Ok(linked) => linked,
+            Err(error) => return if repeat == Repeat::Safe { Err(error) } else { interrupted() },
+        };
+        if repeat == Repeat::AskTool && !self.may_repeat(&link, &request).await {
+            return interrupted();
+        }
+        let backend = &self.member.name;
+        tracing::info!(backend, request = ?request.id, method = %request.method, "run again on another server");
+        context.begins_again();
+        link.call(Call { request, context: context.clone() }).await
+    }
+
+    async fn may_repeat(&self, link: &Arc<dyn Link>, request: &Request) -> bool {
+        let Some(name) = rules::tool_name(request.params.as_ref()) else { return false };
+        let mut cursor = None;
+        // Many pages of tools are nothing that a server should have.
+        for _ in 0..100 {
+            let params = cursor.map(|cursor: String| RawJson::of(&serde_json::json!({ "cursor": cursor })));
+            let Ok(page) = self.inquire(link, &Method::ToolsList, params).await else { return false };
+            let (repeatable, next) = rules::repeatable_tools(&page);
+            if repeatable.contains(&name) {
+                return true;
+            }
+            cursor = next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        false
+    }
+
+    /// Sends the server a request of our own.
+    pub(super) async fn inquire(
+        &self,
+        link: &Arc<dyn Link>,
+        method: &Method,
+        params: Option<RawJson>,
+    ) -> Reply {
+        let request = Request { id: RequestId::from_text("tenure-merge"), method: method.clone(), params };
+        let context = self.shared.outlet.inquiry(&request).map_err(|error| error.to_rpc())?;
+        let call = link.call(Call { request, context });
+        let late = |_| Err(RpcError::of(Reason::TimedOut, "The server did not answer in time"));
+        tokio::time::timeout(self.shared.open_timeout, call).await.unwrap_or_else(late)
+    }
+
+    /// Remembers what the client watches at this server, for the next one in its place.
+    pub(super) fn watches(&self, uri: &str, does: bool) {
+        let mut state = self.state.lock();
+        if does {
+            state.subscriptions.insert(uri.to_owned());
+        } else {
+            state.subscriptions.remove(uri);
+        }
+    }
+
+    /// Lets go of the server, and of one that is coming up.
+    pub(super) fn abandon(&self) -> Option<Arc<dyn Link>> {
+        let (link, coming) = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            (state.up.take(), state.coming.take())
+        };
+        drop(coming);
+        link
+    }
+
+    pub(super) async fn close(&self) {
+        if let Some(link) = self.abandon() {
+            link.close().await;
+        }
+    }
+}
+
+fn gone() -> RpcError {
+    RpcError::of(Reason::BackendUnavailable, "The server has ended")
+}

@@ -1,0 +1,164 @@
+//! Several servers behind one process: the `[[backend]]` tables of a file.
+//!
+//! A table has a name, and else the keys of `[child]` or of `[upstream]`, without the section. What it does not say
+//! is as those sections say, so that they hold the defaults of all.
+
+use super::effective::{Behind, Child, Upstream};
+use super::error::Problem;
+use super::forms::{Raw, quoted};
+use super::keys::{Draft, KEYS, Key};
+use super::lookup::similar;
+use super::sources::{Entry, Origin};
+
+/// The longest name, so that there is room for the names of tools.
+const MAX_NAME: usize = 32;
+
+/// Sections whose keys a table may have.
+const SECTIONS: [&str; 2] = ["child", "upstream"];
+
+/// A `[[backend]]` table as it was written.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) entries: Vec<Entry>,
+    /// Where it begins.
+    pub(super) origin: Origin,
+}
+
+/// A table that was read: what it means, and for `config show` its draft and the keys that it sets itself.
+#[derive(Debug)]
+pub(super) struct Backend {
+    pub(super) behind: Behind,
+    pub(super) draft: Draft,
+    pub(super) set: Vec<(&'static str, Origin)>,
+}
+
+/// Reads all tables, with what the sections say as the defaults.
+pub(super) fn read(tables: &[Table], defaults: &Draft, problems: &mut Vec<Problem>) -> Vec<Backend> {
+    let mut backends: Vec<Backend> = Vec::new();
+    for table in tables {
+        match one(table, defaults, &backends) {
+            Ok(backend) => backends.push(backend),
+            Err(found) => problems.extend(found),
+        }
+    }
+    let both = !defaults.config.child.command.is_empty() || defaults.config.upstream.url.is_some();
+    if let (Some(table), true) = (tables.first(), both) {
+        problems.push(problem(
+            &table.origin,
+            "there is a `[[backend]]` beside `child.command` or `upstream.url`",
+            "write the one server as a `[[backend]]` too",
+        ));
+    }
+    backends
+}
+
+fn one(table: &Table, defaults: &Draft, earlier: &[Backend]) -> Result<Backend, Vec<Problem>> {
+    let mut draft = Draft::default();
+    draft.config.child = Child { command: Vec::new(), ..defaults.config.child.clone() };
+    draft.config.upstream = Upstream { url: None, ..defaults.config.upstream.clone() };
+    let (mut name, mut prefix, mut set, mut problems) = (None, None, Vec::new(), Vec::new());
+    for entry in &table.entries {
+        let laid = match entry.name.as_str() {
+            "name" => word(entry, &is_name, "small letters, digits and dashes, and not \"sse\"")
+                .map(|word| name = Some(word)),
+            "prefix" => {
+                word(entry, &|text| text.is_empty() || is_prefix(text), "letters, digits and dashes, or \"\"")
+                    .map(|word| prefix = Some(word))
+            }
+            _ => lay(entry, &mut draft).map(|path| set.push((path, entry.origin.clone()))),
+        };
+        problems.extend(laid.err());
+    }
+    let Some(name) = name else {
+        if !table.entries.iter().any(|entry| entry.name == "name") {
+            let hint = "give it one: its endpoint is `/mcp/NAME`";
+            problems.push(problem(&table.origin, "the `[[backend]]` has no `name`", hint));
+        }
+        return Err(problems);
+    };
+    let prefix = prefix.unwrap_or_else(|| name.clone());
+    let (child, upstream) = (draft.config.child.clone(), draft.config.upstream.clone());
+    let mut refuse = |what: String, hint: &str| problems.push(problem(&table.origin, &what, hint));
+    if child.command.is_empty() == upstream.url.is_none() {
+        let what = format!("the backend `{name}` needs either `command` or `url`");
+        refuse(what, "`command` runs a program, `url` names a server elsewhere");
+    }
+    if earlier.iter().any(|backend| backend.behind.name == name) {
+        refuse(format!("there is another backend `{name}`"), "names must differ");
+    }
+    if earlier.iter().any(|backend| backend.behind.prefix == prefix) {
+        let what = format!("the backend `{name}` has the prefix \"{prefix}\", as another one has");
+        refuse(what, "prefixes must differ, or nobody could tell whose tool is meant");
+    }
+    if problems.is_empty() {
+        Ok(Backend { behind: Behind { name, prefix, child, upstream }, draft, set })
+    } else {
+        Err(problems)
+    }
+}
+
+/// The keys that a table may have, with the names that they have there.
+fn keys() -> impl Iterator<Item = (&'static str, &'static Key)> {
+    let of_sections = KEYS.iter().filter(|key| SECTIONS.contains(&key.split().0));
+    of_sections.map(|key| (key.split().1, key))
+}
+
+fn lay(entry: &Entry, draft: &mut Draft) -> Result<&'static str, Problem> {
+    let Some((_, key)) = keys().find(|(name, _)| *name == entry.name) else {
+        let known = keys().map(|(name, _)| name).chain(["name", "prefix"]);
+        let hint = match similar(&entry.name, known) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => "it takes `name`, `prefix`, and the keys of `[child]` or of `[upstream]`".to_owned(),
+        };
+        let what = format!("unknown key `{}` in a `[[backend]]`", entry.name);
+        return Err(problem(&entry.origin, &what, &hint));
+    };
+    (key.set)(draft, &entry.raw).map_err(|refusal| {
+        let (subject, expected) = (entry.origin.subject(&entry.name), (key.expected)());
+        Problem { what: format!("{subject} is {}, expected {expected}", entry.found), hint: refusal.hint }
+    })?;
+    Ok(key.path)
+}
+
+fn word(entry: &Entry, fits: &dyn Fn(&str) -> bool, expected: &str) -> Result<String, Problem> {
+    match &entry.raw {
+        Raw::Text(text) if fits(text) => Ok(text.clone()),
+        _ => {
+            let subject = entry.origin.subject(&entry.name);
+            let what = format!("{subject} is {}, expected {expected}, {MAX_NAME} at most", entry.found);
+            Err(Problem { what, hint: None })
+        }
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    // `/mcp/sse` is something else.
+    is_prefix(text) && text != "sse" && !text.bytes().any(|letter| letter.is_ascii_uppercase())
+}
+
+fn is_prefix(text: &str) -> bool {
+    let fits = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'-';
+    !text.is_empty() && text.len() <= MAX_NAME && text.bytes().all(fits) && !text.starts_with('-')
+}
+
+fn problem(origin: &Origin, what: &str, hint: &str) -> Problem {
+    Problem { what: format!("{}: {what}", origin.place()), hint: Some(hint.to_owned()) }
+}
+
+impl Backend {
+    /// The table as TOML, with where each value comes from.
+    pub(super) fn show(&self) -> String {
+        let mut text = format!("\n[[backend]]\nname = {}\n", quoted(&self.behind.name));
+        text.push_str(&format!("prefix = {}\n", quoted(&self.behind.prefix)));
+        let section = if self.behind.upstream.url.is_some() { "upstream" } else { "child" };
+        for (name, key) in keys().filter(|(_, key)| key.split().0 == section) {
+            let Some(value) = (key.show)(&self.draft) else { continue };
+            let origin = self.set.iter().find(|(path, _)| *path == key.path);
+            let origin =
+                origin.map_or_else(|| format!("as in [{section}]"), |(_, origin)| origin.to_string());
+            let setting = format!("{name} = {value}");
+            text.push_str(&format!("{setting:<40} # {origin}\n"));
+        }
+        text
+    }
+}
