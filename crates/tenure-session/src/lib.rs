@@ -9,6 +9,7 @@
 //! Read in this order: [`message`] and [`protocol`] (what is on the wire), [`phase`] and [`rules`]
 //! (what is allowed when), [`port`] (what we ask of others), [`runtime`] (how it all moves).
 
+pub mod call;
 pub mod data;
 pub mod error;
 pub mod id;

@@ -32,7 +32,7 @@ impl Session {
     ///
     /// # Cancel safety
     /// A dropped question is withdrawn: the client is told, a late answer is ignored.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         self: &Arc<Self>,
         origin: Origin,
         method: &Method,

@@ -15,11 +15,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Sleep;
 
-use super::context::{CallContext, Caller};
 use super::reader::{Reader, too_many_streams};
 use super::relink::{self, Placed};
 use super::session::{InFlight, Session, State};
 use super::stream::too_large;
+use crate::call::{CallContext, Caller};
 use crate::error::{Error, Reason, RpcError};
 use crate::id::{Position, RequestId, StreamId};
 use crate::message::{self, Message, RawJson, Request};
@@ -575,7 +575,7 @@ impl Session {
     }
 
     /// The token that tells a request's handler to stop.
-    pub(super) fn cancel_token(
+    pub(crate) fn cancel_token(
         &self,
         id: &RequestId,
         number: u64,

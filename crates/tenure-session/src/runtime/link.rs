@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tokio_util::task::AbortOnDropHandle;
 
-use super::context::Outlet;
 use super::relink;
 use super::session::Session;
 use super::sessions::{Inner, Versioned};
@@ -102,7 +101,7 @@ impl Session {
     ) -> Reply {
         let request =
             Request { id: RequestId::from_text("tenure-wake"), method, params: Some(params.clone()) };
-        let context = Outlet::of_link(self, 0).inquiry(&request).map_err(|error| error.to_rpc())?;
+        let context = self.inquiry(&request);
         let (link, call) = (Arc::clone(link), Call { request, context });
         let running = AbortOnDropHandle::new(self.inner.tasks.spawn(async move { link.call(call).await }));
         match tokio::time::timeout(self.inner.limits.initialize_timeout, running).await {

@@ -8,18 +8,19 @@
 //! Reading order: [`Sessions`] (create, find, list), [`Session`] (what one holds), `link` (to the server
 //! behind), `call` (a request from the client), `ask` (a request to the client), `stream` and `reader`
 //! (events out), `save` (the record), `sleep`, `wake` and `reopen` (dormant and back), `relink` (another server), `deadline` and `sweep`
-//! (expiry), `ending` (the end of one session), `operate` (what operators do), `drain` (shutdown).
+//! (expiry), `owner` and `news` (what servers say), `ending` (the end of one session), `operate` (what operators do), `drain` (shutdown).
 
 mod ask;
 mod call;
 mod census;
-mod context;
 mod deadline;
 mod drain;
 mod ending;
 mod link;
 mod live;
+mod news;
 mod operate;
+mod owner;
 mod reader;
 mod relink;
 mod reopen;
@@ -33,10 +34,12 @@ mod wake;
 
 pub use call::Answer;
 pub(crate) use census::{Census, Seat};
-pub use context::{CallContext, Caller, Fanout, News, Outlet};
 pub use operate::{Existing, NotAdopted, SavedSession, adopt, revoke};
 pub use reader::{Item, Reader};
 pub use reopen::noted_requests;
 pub use save::Metadata;
 pub use session::{CallInfo, Session, SessionInfo};
 pub use sessions::{Created, Parts, Sessions, Tallies};
+pub(crate) use stream::Origin;
+
+pub use crate::call::{CallContext, Caller, Fanout, News, Outlet};

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::watch;
 
-use super::context::{CallContext, Caller, Fanout, Outlet};
 use super::session::Session;
+use crate::call::{CallContext, Caller, Fanout, Outlet};
 use crate::error::{Error, Reason, RpcError};
 use crate::id::RequestId;
 use crate::message::{self, RawJson, Request};
@@ -39,7 +39,7 @@ impl Session {
     }
 
     /// The link of that number is gone without having been closed.
-    pub(super) fn link_lost(&self, number: u64) {
+    pub(crate) fn link_lost(&self, number: u64) {
         let link = {
             let mut state = self.state.lock();
             if state.link_number != number || state.end.is_some() {
@@ -197,7 +197,7 @@ impl Session {
         };
         let outlet = self.next_outlet();
         let route = self.route.clone();
-        let fanout = Fanout(Arc::downgrade(&self.inner), route.clone());
+        let fanout = Fanout::new(Arc::clone(&self.inner.hub), route.clone());
         let open = Open { params, revision, opening: Opening::Wake, route, outlet, fanout };
         let failed = |error| {
             Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")

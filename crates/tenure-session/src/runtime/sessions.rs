@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::census::Census;
-use super::context::{Fanout, LastNews, Watchers};
 use super::deadline::{self, Deadlines, Due};
 use super::live::Live;
+use super::news::{LastNews, Watchers};
 use super::session::{Session, SessionInfo, State, unknown_error};
 use super::sweep;
 use super::wake::{self, Waking};
+use crate::call::{Fanout, Hub};
 use crate::error::{Error, Reason};
 use crate::id::{NodeId, Principal, Route, SessionId, SessionKey};
 use crate::limits::Limits;
@@ -49,6 +50,7 @@ pub(super) struct Inner {
     pub(super) idle: Notify,
     pub(super) census: Arc<Census>,
     pub(super) deadlines: Deadlines,
+    pub(super) hub: Arc<Hub>,
     pub(super) watchers: Watchers,
     pub(super) waking: Waking,
     pub(super) news: LastNews,
@@ -122,6 +124,7 @@ impl Sessions {
             idle: Notify::new(),
             census: Arc::default(),
             deadlines: Deadlines::default(),
+            hub: Arc::default(),
             watchers: Watchers::default(),
             waking: Waking::default(),
             news: LastNews::default(),
@@ -131,6 +134,8 @@ impl Sessions {
             ended: AtomicU64::new(0),
             woken: AtomicU64::new(0),
         });
+        let listener = Arc::downgrade(&inner);
+        inner.hub.add(listener);
         inner.tasks.spawn(deadline::watch(Arc::clone(&inner)));
         inner.tasks.spawn(sweep::run(Arc::clone(&inner)));
         Self(inner, Route::MAIN)
@@ -265,7 +270,7 @@ impl Sessions {
 
     /// Tells all sessions of this endpoint something.
     pub fn fanout(&self) -> Fanout {
-        Fanout(Arc::downgrade(&self.0), self.1.clone())
+        Fanout::new(Arc::clone(&self.0.hub), self.1.clone())
     }
 
     /// What is wrong with the store right now, in words for operators.

@@ -29,7 +29,7 @@ const TRIM_AGAIN: Duration = Duration::from_secs(5);
 
 /// What belongs to what: the origin of a message decides its stream.
 #[derive(Clone, Debug)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// No request; the standalone stream.
     Session,
     /// A request in flight; its own stream.

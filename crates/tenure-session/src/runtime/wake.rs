@@ -13,12 +13,12 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::context::Fanout;
 use super::deadline::Due;
 use super::reopen::{Reopened, Resumed};
 use super::session::{Session, State, ended_error, unknown_error};
 use super::sessions::{Inner, store_failed};
 use super::stream::{Origin, Stream};
+use crate::call::Fanout;
 use crate::error::{Error, Kind, Reason};
 use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::message::{self, RawJson};
@@ -268,7 +268,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         opening: Opening::Wake,
         route: session.route.clone(),
         outlet: session.next_outlet(),
-        fanout: Fanout(Arc::downgrade(inner), session.route.clone()),
+        fanout: Fanout::new(Arc::clone(&inner.hub), session.route.clone()),
     };
     let (result, answered) = inner.open_link(&session, open).await.map_err(|error| {
         Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")

@@ -1,0 +1,25 @@
+//! Who sent a message, and how it reached us.
+
+use std::net::SocketAddr;
+
+use crate::id::Principal;
+
+/// Who sent a message, and how it reached us.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// `http`, `https`, `stdio` or `websocket`.
+    pub transport: &'static str,
+    /// The other end, as far as known.
+    pub remote: Option<SocketAddr>,
+    /// Who it is.
+    pub principal: Principal,
+    /// The W3C `traceparent` of the message, if it has one.
+    pub traceparent: Option<Box<str>>,
+}
+
+impl Caller {
+    /// A caller about whom nothing is known but the transport.
+    pub fn anonymous(transport: &'static str) -> Self {
+        Self { transport, remote: None, principal: Principal::ANONYMOUS, traceparent: None }
+    }
+}

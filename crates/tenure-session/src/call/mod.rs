@@ -1,0 +1,18 @@
+//! What a server behind gets with a request, whoever asked: the context of the call, outlets for messages, and news.
+//!
+//! A request belongs to a session, or to somebody else who plays the part of one towards the server: a [`Stage`].
+//! Servers do not see the difference.
+
+mod caller;
+mod context;
+mod news;
+mod outlet;
+mod stage;
+
+pub use caller::Caller;
+pub use context::CallContext;
+pub use news::{Fanout, Listener, News};
+pub use outlet::Outlet;
+pub use stage::Stage;
+
+pub(crate) use news::Hub;
