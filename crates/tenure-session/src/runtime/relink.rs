@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
 use super::context::{CallContext, Caller, Fanout, Outlet};
+use super::link::not_started;
 use super::session::Session;
 use crate::error::{Error, Reason, RpcError};
 use crate::id::RequestId;
@@ -198,18 +199,14 @@ impl Session {
         let outlet = self.next_outlet();
         let fanout = Fanout(Arc::downgrade(&self.inner));
         let open = Open { params, revision, opening: Opening::Wake, outlet, fanout };
-        let failed = |error| {
-            Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
-                .caused_by(error)
-        };
-        let (result, _) = self.inner.open_link(self, open).await.map_err(failed)?;
+        let (result, _) = self.inner.open_link(self, open).await.map_err(not_started)?;
         self.greet().await;
         let changed = rules::changed_lists(&before, &result);
         {
             let mut state = self.state.lock();
             self.check_alive(&state)?;
             if state.link.is_none() {
-                return Err(failed(ended_at_once()));
+                return Err(not_started(ended_at_once()));
             }
             // Not before: until the server knows what the last one knew, requests have to wait.
             self.unlinked.store(false, Ordering::Release);

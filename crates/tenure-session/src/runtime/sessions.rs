@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::census::Census;
 use super::context::{Fanout, LastNews, Watchers};
 use super::deadline::{self, Deadlines, Due};
+use super::link::not_started;
 use super::live::Live;
 use super::session::{Session, SessionInfo, State, unknown_error};
 use super::sweep;
@@ -179,6 +180,8 @@ impl Sessions {
                 session.state.lock().revision = revision;
                 result
             }
+            // A limit of ours, not an answer of the server's.
+            Err(error) if error.is(Reason::TooManyProcesses) => return Err(not_started(error)),
             Err(error) => {
                 tracing::warn!(session = %session.label, %error, "the backend refused initialize");
                 return Ok(Created {

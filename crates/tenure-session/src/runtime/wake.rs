@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use super::context::Fanout;
 use super::deadline::Due;
+use super::link::not_started;
 use super::reopen::{Reopened, Resumed};
 use super::session::{Session, State, ended_error, unknown_error};
 use super::sessions::{Inner, store_failed};
@@ -264,10 +265,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         outlet: session.next_outlet(),
         fanout: Fanout(Arc::downgrade(inner)),
     };
-    let (result, answered) = inner.open_link(&session, open).await.map_err(|error| {
-        Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
-            .caused_by(error)
-    })?;
+    let (result, answered) = inner.open_link(&session, open).await.map_err(not_started)?;
     if answered != revision {
         tracing::warn!(session = %session.label, %revision, %answered, "the server now speaks another revision");
     }
