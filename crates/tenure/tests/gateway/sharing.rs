@@ -177,6 +177,23 @@ async fn a_resource_is_watched_once_and_its_watchers_hear_of_it() {
     assert_eq!(heard_of(&three, "resources/subscribe", 3).await.len(), 3);
 }
 
+/// What two readers would understand differently must not get past our own.
+#[tokio::test]
+async fn nobody_can_end_the_subscription_of_another() {
+    let gateway = shared(&[]).await;
+    let (one, other) = (gateway.session().await, gateway.session().await);
+    let uri = json!({ "uri": "file:///a" });
+    assert_eq!(ask(&one, 1, "resources/subscribe", &uri).await["result"], json!({}));
+    let twice = r#"{"uri":"file:///b","uri":"file:///a"}"#;
+    for method in ["resources/unsubscribe", "resources/subscribe"] {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":2,"method":"{method}","params":{twice}}}"#);
+        let said = other.post_raw(body).send(gateway.address).await.json();
+        assert_eq!(said["error"]["code"], -32602, "{said}");
+    }
+    assert_eq!(ask(&other, 3, "resources/unsubscribe", &uri).await["result"], json!({}));
+    assert_eq!(heard_of(&one, "resources/", 1).await, [format!("resources/subscribe {uri}")]);
+}
+
 #[tokio::test]
 async fn the_child_logs_as_much_as_anybody_wants_and_everybody_hears_what_they_want() {
     let gateway = shared(&[]).await;

@@ -62,19 +62,17 @@ impl Link for SharedLink {
         let Call { request, context } = call;
         let params = request.params.as_ref();
         match request.method {
-            Method::ResourcesSubscribe if let Some(uri) = rules::subscription_uri(params) => {
-                self.subscribe(uri, context)
-            }
-            Method::ResourcesUnsubscribe if let Some(uri) = rules::subscription_uri(params) => {
-                self.unsubscribe(uri, context)
-            }
+            Method::ResourcesSubscribe => match rules::subscription_uri(params) {
+                Some(uri) => self.subscribe(uri, context),
+                None => unclear("The uri cannot be read"),
+            },
+            Method::ResourcesUnsubscribe => match rules::subscription_uri(params) {
+                Some(uri) => self.unsubscribe(uri, context),
+                None => unclear("The uri cannot be read"),
+            },
             Method::LoggingSetLevel => match rules::log_level(params) {
                 Some(level) => self.set_level(level, context),
-                // What it made of this would hold for all of them.
-                None => Box::pin(std::future::ready(Err(RpcError::of(
-                    Reason::InvalidParams,
-                    "There is no such log level",
-                )))),
+                None => unclear("There is no such log level"),
             },
             _ => {
                 let traffic = Arc::clone(&self.server.crowd.traffic);
@@ -104,6 +102,11 @@ impl Drop for SharedLink {
     fn drop(&mut self) {
         drop(self.leave());
     }
+}
+
+/// Refuses what we cannot read: whatever the server made of it would hold for all sessions.
+fn unclear(what: &'static str) -> BoxFuture<Reply> {
+    Box::pin(std::future::ready(Err(RpcError::of(Reason::InvalidParams, what))))
 }
 
 /// Does something that has to come to an end, whether or not somebody waits for it.
