@@ -6,7 +6,7 @@ use crate::family::signal;
 use crate::gateway::{Gateway, heard};
 use crate::support::events::Events;
 use crate::support::session::{Session, initialize, notification};
-use crate::support::wait::within;
+use crate::support::wait::{until, within};
 
 async fn shared(settings: &[&str]) -> Gateway {
     Gateway::start(&[&["child.share=true", "child.warm=0"], settings].concat()).await
@@ -373,6 +373,50 @@ async fn a_child_that_keeps_dying_makes_them_wait_and_comes_back() {
         gateway.logged_again("both lose it", usize::try_from(id).unwrap() * 2, lost).await;
         let both = (heard(&one, id * 10 + 1).await.0, heard(&two, id * 10 + 1).await.0);
         assert!(both.0 == both.1 && both.0 != pid, "{both:?}, {pid}");
+    }
+    gateway.until_children(1).await;
+}
+
+/// Killed again and again under load: every request is answered, by its own answer or by an error that says why not.
+#[tokio::test]
+async fn a_child_that_is_killed_under_load_mixes_nothing_up() {
+    let gateway = shared(&[]).await;
+    let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let work = (0..8_u64).map(|who| {
+        let (address, done) = (gateway.address, std::sync::Arc::clone(&done));
+        tokio::spawn(async move {
+            let session = Session::start(address).await;
+            let (mut id, mut answers) = (0, 0);
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                id += 1;
+                let text = format!("of {who}, {id}");
+                let said = session.tool(id, "public_echo", &json!({ "text": text })).await.json();
+                match said["error"]["data"]["reason"].as_str() {
+                    None => assert_eq!(said["result"]["content"][0]["text"], text.as_str(), "{said}"),
+                    Some(reason) => {
+                        assert!(["interrupted", "backend_unavailable"].contains(&reason), "{said}")
+                    }
+                }
+                answers += u64::from(said["error"].is_null());
+            }
+            answers
+        })
+    });
+    let work: Vec<_> = work.collect();
+    let mut killed = std::collections::HashSet::new();
+    for _ in 0..3 {
+        let fresh = || gateway.children().into_iter().map(|child| child.id).find(|id| !killed.contains(id));
+        until("there is another child", || fresh().is_some()).await;
+        let child = fresh().expect("it was there");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        signal(child, "KILL").await;
+        killed.insert(child);
+    }
+    until("the last one is there", || gateway.children().iter().any(|child| !killed.contains(&child.id)))
+        .await;
+    done.store(true, std::sync::atomic::Ordering::Relaxed);
+    for one in work {
+        assert!(within("all is answered", one).await.unwrap() > 10);
     }
     gateway.until_children(1).await;
 }
