@@ -40,6 +40,7 @@ await behind([node, server('server-everything'), 'stdio'], [], {
   everythingChildKilled: gateway => longOperation(gateway, () => gateway.killChild()),
   everythingGatewayKilled: gateway => longOperation(gateway, () => gateway.killAndStartAgain()),
 });
+await behind([node, server('server-everything'), 'stdio'], [], { everythingShared }, ['child.share=true']);
 await behind([node, server('server-memory')], [`MEMORY_FILE_PATH=${folder}/memory.jsonl`], { memoryRemembers });
 await behind([node, server('server-filesystem')], [], { filesystemAsksForRoots });
 await behind([path.resolve(clients, 'venv/bin/python'), fastmcp], [], { fastmcpWorks });
@@ -128,6 +129,34 @@ async function longOperation(gateway, kill, open = gateway.open) {
   assertOneSession(sent);
 }
 
+/** Two clients of one server: they count their requests alike, so ids and progress tokens are the same. */
+async function everythingShared(gateway, open) {
+  const uri = 'demo://resource/dynamic/text/1';
+  const updates = [];
+  const hear = number => client =>
+    sdk.onNotification(client, 'notifications/resources/updated', params => updates.push(`${number} ${params.uri}`));
+  const clients = [await open(hear(0)), await open(hear(1))];
+  const work = async ({ client }, steps, onstep = () => {}) => {
+    const values = [];
+    const onprogress = ({ progress, total }) => {
+      equal(total, steps, 'steps of the request that this is about');
+      values.push(progress);
+      onstep(values.length);
+    };
+    const text = await call(client, 'trigger-long-running-operation', { duration: steps / 5, steps }, { onprogress });
+    assert.ok(text.includes(`Steps: ${steps}.`), text);
+    const rising = values.every((value, index) => index === 0 || value > values[index - 1]);
+    assert.ok(rising && values[0] === 1 && values.at(-1) >= steps - 1, `every step once, got ${values}`);
+  };
+  await Promise.all([work(clients[0], 4), work(clients[1], 6)]);
+  for (const { client } of clients) await client.subscribeResource({ uri });
+  // There is one child, so both lose it.
+  await Promise.all([work(clients[0], 5), work(clients[1], 8, count => count === 2 && gateway.killChild())]);
+  await call(clients[0].client, 'toggle-subscriber-updates');
+  while (!['0', '1'].every(number => updates.includes(`${number} ${uri}`))) await pause(20);
+  for (const { sent } of clients) assertOneSession(sent);
+}
+
 async function memoryRemembers(gateway, open) {
   const { client, sent } = await open();
   const entity = { name: 'Tenure', entityType: 'gateway', observations: ['keeps sessions'] };
@@ -183,9 +212,9 @@ async function fastmcpWorks(gateway, open) {
 }
 
 /** Runs a gateway in front of a command, and these steps one after the other. */
-async function behind(command, env, steps) {
+async function behind(command, env, steps, more = []) {
   const home = mkdtempSync(path.join(folder, 'home-'));
-  const gateway = await startGateway(home, command, env);
+  const gateway = await startGateway(home, command, env, more);
   for (const [name, run] of Object.entries(steps)) {
     const cleanups = [];
     let timer;
@@ -216,14 +245,14 @@ async function close(cleanups) {
 }
 
 /** `tenure serve` in front of a command, on a store of its own. */
-async function startGateway(home, command, env) {
+async function startGateway(home, command, env, more) {
   const gateway = { home, url: undefined };
   let listen = '127.0.0.1:0';
   let running;
   const start = async () => {
     const log = openSync(path.join(home, 'log'), 'a');
     // None is started ahead, so that the only child is the session's.
-    const settings = ['--set', 'child.warm=0', '--set', `child.env=${env.join(' ')}`];
+    const settings = ['child.warm=0', `child.env=${env.join(' ')}`, ...more].flatMap(setting => ['--set', setting]);
     const args = ['serve', '--store', `disk:${home}/store`, '--log', 'json', '--listen', listen, ...settings];
     running = spawn(tenure, [...args, '--', ...command], { stdio: ['ignore', 'pipe', log] });
     const [url] = await once(readline.createInterface({ input: running.stdout }), 'line');

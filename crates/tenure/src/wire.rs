@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, Warden};
+use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, NotFound, Warden};
 use tenure_backend::merge::{Member, MergedBackend};
 use tenure_backend::remote::{self, RemoteBackend};
 use tenure_backend::routes::Routes;
@@ -61,7 +61,7 @@ pub(crate) fn served(config: &Config) -> Result<Served, Failure> {
         return Ok(Served::one(upstream(url, &config.upstream)?, Vec::new()));
     }
     if !config.child.command.is_empty() {
-        return Ok(Served::one(child(&config.child, &warden)?, Vec::new()));
+        return Ok(Served::one(child(&config.child, &warden, config.limits.initialize_timeout)?, Vec::new()));
     }
     if config.backends.is_empty() {
         return Ok(demo());
@@ -75,7 +75,7 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
     for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
         let backend = match &elsewhere.url {
             Some(url) => upstream(url, elsewhere),
-            None => child(program, warden),
+            None => child(program, warden, config.limits.initialize_timeout),
         };
         let backend =
             backend.map_err(|failure| Failure::new(format!("backend `{name}`")).caused_by(failure))?;
@@ -87,8 +87,14 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
     Ok(Served { backend: Arc::new(Routes::new(Arc::new(merged), named)), kinds: Vec::new(), routes })
 }
 
-fn child(config: &Child, warden_of_all: &Once<Arc<Warden>>) -> Result<Arc<dyn Backend>, Failure> {
-    let command = child_command(config)?;
+fn child(
+    config: &Child,
+    warden_of_all: &Once<Arc<Warden>>,
+    start_timeout: Duration,
+) -> Result<Arc<dyn Backend>, Failure> {
+    let mut command = child_command(config)?;
+    command.limits.start_timeout = start_timeout;
+    command.find().map_err(|why| cannot_run(&command, &why))?;
     if let Some(warden) = warden_of_all.get() {
         return Ok(Arc::new(ChildBackend::new(command, Some(Arc::clone(warden)))));
     }
@@ -143,15 +149,49 @@ fn child_command(child: &Child) -> Result<ChildCommand, Failure> {
     Ok(ChildCommand {
         environment: environment.collect::<Result<_, _>>()?,
         folder: child.folder.clone(),
+        is_shared: child.share,
         limits: ChildLimits {
             warm: child.warm,
+            max: child.max,
             max_line_bytes: child.max_line_bytes,
             grace: child.grace,
             max_memory: child.max_memory.map(|bytes| bytes as u64),
             max_files: child.max_files.map(|files| files as u64),
+            ..ChildLimits::default()
         },
         ..ChildCommand::new(program, arguments)
     })
+}
+
+/// The failure of a command that is not there: nobody needs to wait for a session to learn that.
+fn cannot_run(command: &ChildCommand, why: &NotFound) -> Failure {
+    let program = command.program.display();
+    let failure = Failure::new(format!("cannot run `{program}`"));
+    let is_file = command.program.as_os_str().as_encoded_bytes().contains(&b'/');
+    match why {
+        NotFound::NoFolder(folder) => failure
+            .because(format!("there is no folder `{}`", folder.display()))
+            .hint("make it, or set `child.folder` to the one that the server shall run in"),
+        NotFound::NotExecutable(file) => {
+            failure.because(format!("`{}` may not be executed", file.display())).hint(
+                "make it executable with `chmod +x`, or name the program that runs it first, such as `node`",
+            )
+        }
+        NotFound::IsFolder(file) => failure
+            .because(format!("`{}` is a folder", file.display()))
+            .hint("name the program, and its arguments after it, each as a word of its own"),
+        NotFound::Nothing if is_file => {
+            failure.because("there is no such file").hint(match &command.folder {
+                Some(folder) => {
+                    format!("it is looked for from `{}`, where it runs (`child.folder`)", folder.display())
+                }
+                None => "it is looked for from the folder that tenure was started in".to_owned(),
+            })
+        }
+        NotFound::Nothing => failure
+            .because("there is no such program on the path")
+            .hint("install it, name it with its folder, or set PATH; arguments are words of their own"),
+    }
 }
 
 /// What the process does that ends our children should we be killed.

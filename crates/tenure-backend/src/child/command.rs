@@ -14,6 +14,8 @@ pub struct ChildCommand {
     pub environment: Vec<(String, String)>,
     /// The folder it runs in; this process's by default.
     pub folder: Option<PathBuf>,
+    /// Whether all sessions share one. Only for servers that keep nothing for a single client.
+    pub is_shared: bool,
     /// Its bounds.
     pub limits: ChildLimits,
 }
@@ -23,6 +25,10 @@ pub struct ChildCommand {
 pub struct ChildLimits {
     /// Children that are started ahead, so that a session need not wait for one to come up.
     pub warm: usize,
+    /// Children there may be at once, those that are leaving or were started ahead included.
+    pub max: usize,
+    /// How long one that is shared may take to come up. Otherwise whoever opens the link sees to that.
+    pub start_timeout: Duration,
     /// The longest line it may write.
     pub max_line_bytes: usize,
     /// How long it may take to leave when its input is closed, and again when it is told to.
@@ -37,6 +43,8 @@ impl Default for ChildLimits {
     fn default() -> Self {
         Self {
             warm: 1,
+            max: 256,
+            start_timeout: Duration::from_secs(60),
             max_line_bytes: 16 << 20,
             grace: Duration::from_secs(2),
             max_memory: None,
@@ -53,6 +61,7 @@ impl ChildCommand {
             arguments: arguments.into_iter().map(Into::into).collect(),
             environment: Vec::new(),
             folder: None,
+            is_shared: false,
             limits: ChildLimits::default(),
         }
     }

@@ -1,36 +1,20 @@
 //! A link to a child: the handshake, requests in and answers out, and its end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use tenure_session::message::{self, Incoming, Message};
+use tenure_session::message::{self, Message};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
 use tenure_session::runtime::Outlet;
 use tenure_session::{Method, Notification, Reason, RequestId, RpcError};
-use tokio::io::AsyncWriteExt;
-use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::backoff::Life;
-use super::lines::{Line, Lines};
-use super::overlong;
-use super::pool::Pool;
+use super::pipes::{Ear, OUT, Pipes};
 use super::process::{Handle, Process};
 use super::traffic::{Traffic, gone, line};
 use crate::handshake::params_for;
-
-/// Lines to a child that may wait.
-const OUT: usize = 64;
-
-/// Bytes that are written at once, about.
-const TOGETHER: usize = 64 << 10;
-
-/// How long a child that is gone is listened to, should its output not end with it.
-const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Why there is no link.
 pub(super) struct Failure {
@@ -39,36 +23,21 @@ pub(super) struct Failure {
     pub(super) tail: String,
 }
 
-/// Takes a child and shakes hands with it.
-pub(super) async fn open(pool: &Pool, open: Open) -> Result<(Opened, Life), Failure> {
+/// Shakes hands with a child.
+pub(super) async fn open(
+    process: Process,
+    max_line_bytes: usize,
+    open: Open,
+) -> Result<(Opened, Life), Failure> {
     let began = Instant::now();
-    let unavailable = |what: &str| RpcError::of(Reason::BackendUnavailable, what.to_owned());
-    let Process { input, output, mut handle } = pool.take().map_err(|error| Failure {
-        error: unavailable("The server could not be started"),
-        what: error.to_string(),
-        tail: String::new(),
-    })?;
+    let Process { input, output, mut handle } = process;
     handle.tail.serve(&open.outlet.session_label());
     let ended = handle.ended_by_itself.take();
     let (out, lines) = mpsc::channel(OUT);
     let traffic = Arc::new(Traffic::new(open.outlet.clone(), out));
-    #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
-    let (writer, reader) = (
-        tokio::spawn(write(input, lines, Arc::clone(&traffic), open.outlet.clone(), handle.hang_up())),
-        tokio::spawn(read(
-            Lines::new(output, pool.command().limits.max_line_bytes),
-            Arc::clone(&traffic),
-            open.outlet.clone(),
-            handle.gone(),
-            handle.hang_up(),
-        )),
-    );
-    let link = ChildLink {
-        traffic,
-        handle,
-        writer: AbortOnDropHandle::new(writer),
-        _reader: AbortOnDropHandle::new(reader),
-    };
+    let ear = Arc::new(Own { traffic: Arc::clone(&traffic), outlet: open.outlet.clone() });
+    let pipes = Pipes::start(input, output, lines, max_line_bytes, &handle, &ear);
+    let link = ChildLink { traffic, handle, pipes };
     match link.shake_hands(&open).await {
         Ok(result) => {
             let ended = ended.unwrap_or_else(|| tokio::sync::oneshot::channel().1);
@@ -86,9 +55,33 @@ pub(super) async fn open(pool: &Pool, open: Open) -> Result<(Opened, Life), Fail
 struct ChildLink {
     traffic: Arc<Traffic>,
     handle: Handle,
-    /// Holds the child's input, which closes when this ends.
-    writer: AbortOnDropHandle<()>,
-    _reader: AbortOnDropHandle<()>,
+    pipes: Pipes,
+}
+
+/// The one session that hears what the child says.
+struct Own {
+    traffic: Arc<Traffic>,
+    outlet: Outlet,
+}
+
+impl Ear for Own {
+    async fn hear(&self, message: Message) {
+        self.traffic.hear(message).await;
+    }
+
+    fn answer_is_too_long(&self, number: u64) {
+        self.traffic.answer_is_too_long(number);
+    }
+
+    fn lose(&self) {
+        // First, so that whoever is told that the server is gone finds the session without one.
+        self.outlet.link_lost();
+        self.traffic.over(&gone());
+    }
+
+    fn label(&self) -> String {
+        self.outlet.session_label()
+    }
 }
 
 impl ChildLink {
@@ -102,8 +95,7 @@ impl ChildLink {
 
     fn end(&self) -> BoxFuture<()> {
         self.traffic.over(&gone());
-        // Closes the child's input, which is how it is asked to leave.
-        self.writer.abort();
+        self.pipes.close_input();
         Box::pin(self.handle.end())
     }
 }
@@ -151,110 +143,4 @@ impl Link for ChildLink {
     fn close(&self) -> BoxFuture<()> {
         self.end()
     }
-}
-
-/// Writes lines until there are no more, or the child does not take them.
-async fn write(
-    mut to: ChildStdin,
-    mut lines: mpsc::Receiver<Bytes>,
-    traffic: Arc<Traffic>,
-    outlet: Outlet,
-    hang_up: impl FnOnce(),
-) {
-    loop {
-        let Some(first) = lines.recv().await else { return };
-        let written = match lines.is_empty() {
-            true => to.write_all(&first).await,
-            false => {
-                let mut together = BytesMut::from(first);
-                while together.len() < TOGETHER
-                    && let Ok(next) = lines.try_recv()
-                {
-                    together.extend_from_slice(&next);
-                }
-                to.write_all(&together).await
-            }
-        };
-        if written.is_err() {
-            // Whoever sends from here on knows that it was not taken.
-            drop(lines);
-            break take_leave(&traffic, &outlet, hang_up).await;
-        }
-    }
-}
-
-/// The child has closed its input. Mostly it is about to end, which is seen elsewhere when its last answers are read.
-async fn take_leave(traffic: &Traffic, outlet: &Outlet, hang_up: impl FnOnce()) {
-    tokio::time::sleep(LAST_WORDS).await;
-    tracing::warn!(session = outlet.session_label(), "the server takes no more messages");
-    lose(traffic, outlet, hang_up);
-}
-
-fn lose(traffic: &Traffic, outlet: &Outlet, hang_up: impl FnOnce()) {
-    // Before the link is closed, so that it does not pass for one that was told to go.
-    hang_up();
-    // First, so that whoever is told that the server is gone finds the session without one.
-    outlet.link_lost();
-    traffic.over(&gone());
-}
-
-/// Reads what the child says until it says no more.
-async fn read(
-    mut lines: Lines<ChildStdout>,
-    traffic: Arc<Traffic>,
-    outlet: Outlet,
-    gone_for_good: impl Future<Output = ()>,
-    hang_up: impl FnOnce(),
-) {
-    // A process that it has left behind, out of its group, may keep its output open.
-    let last_words = async {
-        gone_for_good.await;
-        tokio::time::sleep(LAST_WORDS).await;
-    };
-    tokio::select! {
-        () = hear_all(&mut lines, &traffic, &outlet) => {}
-        () = last_words => tracing::warn!(session = outlet.session_label(), "the server has ended, but somebody keeps its output open"),
-    }
-    lose(&traffic, &outlet, hang_up);
-}
-
-async fn hear_all(lines: &mut Lines<ChildStdout>, traffic: &Arc<Traffic>, outlet: &Outlet) {
-    loop {
-        match lines.next().await {
-            Ok(Some(Line::Whole(text))) if text.iter().all(u8::is_ascii_whitespace) => {}
-            Ok(Some(Line::Whole(text))) => hear(&text, traffic, outlet).await,
-            Ok(Some(Line::TooLong(start, end))) => {
-                tracing::error!(session = outlet.session_label(), start = %String::from_utf8_lossy(&start), "the server wrote a line that is too long; dropped");
-                if let Some(number) = overlong::answers(&start, &end) {
-                    traffic.answer_is_too_long(number);
-                }
-            }
-            Ok(None) | Err(_) => return,
-        }
-    }
-}
-
-async fn hear(text: &Bytes, traffic: &Arc<Traffic>, outlet: &Outlet) {
-    match Incoming::parse(text) {
-        Ok(Incoming::One(message)) => traffic.hear(message).await,
-        Ok(Incoming::Batch(messages)) => {
-            for message in messages {
-                match Message::parse(message.bytes()) {
-                    Ok(message) => traffic.hear(message).await,
-                    Err(_) => garbage(outlet, message.bytes()),
-                }
-            }
-        }
-        Err(_) => garbage(outlet, text),
-    }
-}
-
-/// Many servers print what they should log.
-fn garbage(outlet: &Outlet, text: &[u8]) {
-    let start = String::from_utf8_lossy(&text[..text.len().min(256)]).into_owned();
-    tracing::warn!(
-        session = outlet.session_label(),
-        start,
-        "the server wrote something that is not a message"
-    );
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +43,12 @@ pub(super) struct Handle {
 }
 
 impl Process {
-    pub(super) fn start(command: &ChildCommand, warden: Option<Arc<Warden>>) -> std::io::Result<Self> {
+    /// Starts one, which keeps its place until it is gone.
+    pub(super) fn start(
+        command: &ChildCommand,
+        warden: Option<Arc<Warden>>,
+        place: OwnedSemaphorePermit,
+    ) -> std::io::Result<Self> {
         let mut run = Command::new(&command.program);
         // What steers us is not meant for it.
         for (name, _) in
@@ -81,6 +86,7 @@ impl Process {
             grace: command.limits.grace,
             tail: tail.clone(),
             warden,
+            _place: place,
         };
         #[expect(clippy::disallowed_methods, reason = "both end with the child")]
         {
@@ -121,6 +127,7 @@ struct Keeper {
     grace: Duration,
     tail: Tail,
     warden: Option<Arc<Warden>>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Keeper {

@@ -65,6 +65,11 @@ impl Fanout {
         Self { hub, route }
     }
 
+    /// The endpoint.
+    pub fn route(&self) -> &Route {
+        &self.route
+    }
+
     /// The same for another endpoint.
     #[must_use]
     pub fn on(&self, route: Route) -> Self {

@@ -8,7 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::relink;
 use super::session::Session;
 use super::sessions::{Inner, Versioned};
-use crate::error::{Reason, RpcError};
+use crate::error::{Error, Reason, RpcError};
 use crate::id::RequestId;
 use crate::message::{Notification, RawJson, Request};
 use crate::method::Method;
@@ -58,6 +58,17 @@ impl Inner {
             }
         }
     }
+}
+
+/// The error for a session whose server could not be started again.
+pub(super) fn not_started(error: RpcError) -> Error {
+    // A limit is no fault of the server's, and soon over.
+    let refused = if error.is(Reason::TooManyProcesses) {
+        Error::new(Reason::TooManyProcesses, "As many servers run as may; try again later")
+    } else {
+        Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
+    };
+    refused.caused_by(error)
 }
 
 impl Session {

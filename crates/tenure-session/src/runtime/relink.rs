@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::watch;
 
+use super::link::not_started;
 use super::session::Session;
 use crate::call::{CallContext, Caller, Fanout, Outlet};
 use crate::error::{Error, Reason, RpcError};
@@ -199,18 +200,14 @@ impl Session {
         let route = self.route.clone();
         let fanout = Fanout::new(Arc::clone(&self.inner.hub), route.clone());
         let open = Open { params, revision, opening: Opening::Wake, route, outlet, fanout };
-        let failed = |error| {
-            Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
-                .caused_by(error)
-        };
-        let (result, _) = self.inner.open_link(self, open).await.map_err(failed)?;
+        let (result, _) = self.inner.open_link(self, open).await.map_err(not_started)?;
         self.greet().await;
         let changed = rules::changed_lists(&before, &result);
         {
             let mut state = self.state.lock();
             self.check_alive(&state)?;
             if state.link.is_none() {
-                return Err(failed(ended_at_once()));
+                return Err(not_started(ended_at_once()));
             }
             // Not before: until the server knows what the last one knew, requests have to wait.
             self.unlinked.store(false, Ordering::Release);

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::census::Census;
 use super::deadline::{self, Deadlines, Due};
+use super::link::not_started;
 use super::live::Live;
 use super::news::{LastNews, Watchers};
 use super::session::{Session, SessionInfo, State, unknown_error};
@@ -192,6 +193,8 @@ impl Sessions {
                 session.state.lock().revision = revision;
                 result
             }
+            // A limit of ours, not an answer of the server's.
+            Err(error) if error.is(Reason::TooManyProcesses) => return Err(not_started(error)),
             Err(error) => {
                 tracing::warn!(session = %session.label, %error, "the backend refused initialize");
                 return Ok(Created {

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::deadline::Due;
+use super::link::not_started;
 use super::reopen::{Reopened, Resumed};
 use super::session::{Session, State, ended_error, unknown_error};
 use super::sessions::{Inner, store_failed};
@@ -270,10 +271,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         outlet: session.next_outlet(),
         fanout: Fanout::new(Arc::clone(&inner.hub), session.route.clone()),
     };
-    let (result, answered) = inner.open_link(&session, open).await.map_err(|error| {
-        Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
-            .caused_by(error)
-    })?;
+    let (result, answered) = inner.open_link(&session, open).await.map_err(not_started)?;
     if answered != revision {
         tracing::warn!(session = %session.label, %revision, %answered, "the server now speaks another revision");
     }

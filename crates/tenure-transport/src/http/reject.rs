@@ -30,6 +30,7 @@ pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
         }
         Reason::Draining
         | Reason::TooManySessions
+        | Reason::TooManyProcesses
         | Reason::TooManySessionsOfPrincipal
         | Reason::TooManyRequests
         | Reason::TooManyStreams => {
@@ -70,7 +71,7 @@ fn status(reason: Reason) -> StatusCode {
         | Reason::SessionDeleted
         | Reason::SessionRevoked => StatusCode::NOT_FOUND,
         Reason::TooManySessionsOfPrincipal | Reason::TooManyStreams => StatusCode::TOO_MANY_REQUESTS,
-        Reason::TooManySessions | Reason::Draining | Reason::StoreUnavailable => {
+        Reason::TooManySessions | Reason::TooManyProcesses | Reason::Draining | Reason::StoreUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }
         Reason::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,

@@ -76,8 +76,12 @@ pub struct Child {
     pub env: Vec<String>,
     /// The folder it runs in.
     pub folder: Option<PathBuf>,
+    /// Whether all sessions share one.
+    pub share: bool,
     /// How many are started ahead.
     pub warm: usize,
+    /// How many there may be at once.
+    pub max: usize,
     /// How long it may take to leave when it is asked to, and again when it is told to.
     pub grace: Duration,
     /// The longest line it may write.
@@ -94,7 +98,9 @@ impl Default for Child {
             command: Vec::new(),
             env: Vec::new(),
             folder: None,
+            share: false,
             warm: 1,
+            max: 256,
             grace: Duration::from_secs(2),
             max_line_bytes: 16 << 20,
             max_memory: None,

@@ -81,7 +81,10 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("log", "What is logged. Logs go to standard error."),
     ("tls", "HTTPS. Without these files the server speaks plain HTTP."),
     ("http", "Who may connect, and how much a connection may cost."),
-    ("child", "The server behind, if it is a program of its own. Each session has one of its own."),
+    (
+        "child",
+        "The server behind, if it is a program of its own. Each session has one of its own, unless they share it.",
+    ),
     (
         "upstream",
         "The server behind, if it is elsewhere. Clients' own credentials are never passed on to it.",
@@ -170,8 +173,14 @@ keys! {
     "child.env": Words => config.child.env;
     /// The folder it runs in.
     "child.folder": Optional<File> => config.child.folder;
+    /// Whether one process serves all sessions, and not one each. Only for servers that keep nothing for a single
+    /// client: they cannot tell their clients apart, and cannot ask them anything.
+    "child.share": YesNo => config.child.share;
     /// How many are started ahead, so that a session need not wait for one to come up.
     "child.warm": Count<0> => config.child.warm;
+    /// How many there may be at once, those that are leaving or were started ahead included. Beyond that `initialize`
+    /// is refused, and a dormant session is not woken.
+    "child.max": Count<1> => config.child.max;
     /// How long it may take to leave when its input is closed, and again when it is told to. Then it is killed.
     "child.grace": SpanOrZero => config.child.grace;
     /// The longest line it may write. Longer ones are dropped.

@@ -81,7 +81,9 @@ fn no_sources_show_the_defaults() {
         command = []                             # default
         env = []                                 # default
         # folder is not set
+        share = false                            # default
         warm = 1                                 # default
+        max = 256                                # default
         grace = "2s"                             # default
         max_line = "16MiB"                       # default
         # max_memory is not set

@@ -84,9 +84,18 @@ fn params() -> impl Strategy<Value = String> {
 
 #[test]
 fn params_results_and_errors_pass_unchanged() {
+    pass_unchanged(&[]);
+}
+
+#[test]
+fn params_results_and_errors_of_a_shared_child_pass_unchanged() {
+    pass_unchanged(&["child.share=true"]);
+}
+
+fn pass_unchanged(settings: &[&str]) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (gateway, session) = runtime.block_on(async {
-        let gateway = Gateway::start(&[]).await;
+        let gateway = Gateway::start(settings).await;
         let session = gateway.session().await;
         (gateway, session)
     });
@@ -101,6 +110,55 @@ fn params_results_and_errors_pass_unchanged() {
         let error = format!(r#"{{"code":-32050,"message":"no","data":{raw}}}"#);
         let said = runtime.block_on(exchange(&session, "echo/error", &error));
         prop_assert_eq!(said, format!(r#"{{"jsonrpc":"2.0","id":"q","error":{error}}}"#));
+        Ok(())
+    });
+    let _inside = runtime.enter();
+    drop(gateway);
+    passed.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Params with a progress token somewhere in their `_meta`: before the token, the token, and after it.
+fn marked() -> impl Strategy<Value = (String, String, String)> {
+    let token = prop_oneof![text(), number()];
+    let member = || (text(), value()).prop_map(|(name, value)| format!("{name}:{value}"));
+    let some = || prop::collection::vec(member(), 0..3);
+    (some(), blank(), token, blank(), some(), some()).prop_map(|(first, a, token, b, second, third)| {
+        let before = first.iter().fold("{\"_meta\":{".to_owned(), |all, one| all + one + ",");
+        let rest = |members: &[String]| members.iter().fold(String::new(), |all, one| all + "," + one);
+        let after = format!("{b}{}}}{}}}", rest(&second), rest(&third));
+        (format!("{before}\"progressToken\":{a}"), token, after)
+    })
+}
+
+/// To a shared child goes a token of ours, and nothing else is touched; to the client comes its own.
+#[test]
+fn only_the_progress_token_differs_for_a_shared_child_and_the_client_gets_its_own() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (gateway, session) = runtime.block_on(async {
+        let gateway = Gateway::start(&["child.share=true"]).await;
+        let session = gateway.session().await;
+        (gateway, session)
+    });
+    let mut runner = TestRunner::new(Config { cases: 150, failure_persistence: None, ..Config::default() });
+    let passed = runner.run(&marked(), |(before, token, after)| {
+        let said = runtime.block_on(exchange(&session, "any/method", &format!("{before}{token}{after}")));
+        let start =
+            format!(r#"{{"jsonrpc":"2.0","id":"q","result":{{"method":"any/method","params":{before}"#);
+        let ours = said.strip_prefix(&start).and_then(|rest| rest.strip_suffix(&format!("{after}}}}}")));
+        prop_assert!(ours.is_some_and(|ours| ours.parse::<u64>().is_ok()), "{} of {}", said, before);
+        let raw = runtime.block_on(async {
+            let name = r#""name":"slow","arguments":{"steps":1}"#;
+            let call = format!(
+                r#"{{"jsonrpc":"2.0","id":"q","method":"tools/call","params":{{{name},{}{token}{after}}}"#,
+                &before[1..]
+            );
+            let mut stream = session.post_raw(call).open(session.server).await;
+            // Not read as JSON: some numbers are too large for that.
+            while stream.event().await.is_some() {}
+            stream.raw()
+        });
+        let wanted = format!(r#""progress":1,"progressToken":{token},"total":1"#);
+        prop_assert!(raw.contains(&wanted), "{} in {}", wanted, raw);
         Ok(())
     });
     let _inside = runtime.enter();

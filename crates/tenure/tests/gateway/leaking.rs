@@ -19,9 +19,8 @@ fn sessions() -> usize {
 }
 
 /// What a gateway at rest has: processes, pipes and sockets, memory.
-async fn at_rest(gateway: &Gateway) -> (usize, usize, u64) {
-    // One child waits for the next session.
-    gateway.until_children(1).await;
+async fn at_rest(gateway: &Gateway, children: usize) -> (usize, usize, u64) {
+    gateway.until_children(children).await;
     let ends = || open_ends(gateway.id);
     let mut last = ends();
     // Connections and pipes close a moment later.
@@ -37,16 +36,26 @@ async fn at_rest(gateway: &Gateway) -> (usize, usize, u64) {
 
 #[tokio::test]
 async fn abandoned_sessions_cost_nothing_in_the_end() {
+    // One child waits for the next session.
+    abandon(&[], 1).await;
+}
+
+#[tokio::test]
+async fn abandoned_sessions_of_a_shared_child_cost_nothing_in_the_end() {
+    abandon(&["child.share=true", "child.warm=0"], 0).await;
+}
+
+async fn abandon(more: &[&str], children: usize) {
     let settings = ["session.idle_ttl=500ms", "session.tombstone_ttl=1s", "log.level=error"];
-    let gateway = Gateway::start(&settings).await;
-    wave(&gateway, WAVE).await;
-    wave(&gateway, WAVE).await;
-    let (processes, ends, memory) = at_rest(&gateway).await;
-    assert_eq!(processes, 3, "the gateway, the warden, and a child that waits: {:?}", gateway.family());
+    let gateway = Gateway::start(&[&settings, more].concat()).await;
+    wave(&gateway, children).await;
+    wave(&gateway, children).await;
+    let (processes, ends, memory) = at_rest(&gateway, children).await;
+    assert_eq!(processes, 2 + children, "the gateway, the warden, and children: {:?}", gateway.family());
     for _ in 0..sessions().div_ceil(WAVE) {
-        wave(&gateway, WAVE).await;
+        wave(&gateway, children).await;
     }
-    let after = at_rest(&gateway).await;
+    let after = at_rest(&gateway, children).await;
     assert_eq!((after.0, after.1), (processes, ends), "processes, and pipes and sockets");
     // The allocator and the store's buffers keep some: 12 MiB after 10 000 sessions, 14 MiB after 20 000. A leak of one
     // kilobyte per session is seen in a run of `./dev leaks 20000`.
@@ -56,14 +65,18 @@ async fn abandoned_sessions_cost_nothing_in_the_end() {
 }
 
 /// Opens sessions, uses each once, and forgets them. Some are left in the middle of a call, and some while listening.
-async fn wave(gateway: &Gateway, count: usize) {
+async fn wave(gateway: &Gateway, children: usize) {
     let mut opening = tokio::task::JoinSet::new();
-    for number in 0..count {
+    for number in 0..WAVE {
         let address = gateway.address;
         opening.spawn(async move {
             let session = Session::start(address).await;
             match number % 3 {
-                0 => drop(session.tool(1, "public_echo", &json!({ "text": "once" })).await),
+                0 => {
+                    let uri = json!({ "uri": format!("file:///{number}") });
+                    drop(session.request(2, "resources/subscribe", &uri).send(address).await);
+                    drop(session.tool(1, "public_echo", &json!({ "text": "once" })).await);
+                }
                 1 => drop(session.listen().await),
                 _ => {
                     let call = json!({ "name": "slow", "arguments": { "steps": 2 }, "_meta": { "progressToken": 1 } });
@@ -74,5 +87,5 @@ async fn wave(gateway: &Gateway, count: usize) {
     }
     within("the wave", async { while opening.join_next().await.is_some_and(|one| one.is_ok()) {} }).await;
     assert!(opening.is_empty(), "one of them failed");
-    gateway.until_children(1).await;
+    gateway.until_children(children).await;
 }

@@ -1,9 +1,11 @@
-//! What a child may use.
+//! What a child may use, and how many there may be.
 
 use serde_json::json;
 
 use crate::family::limit;
 use crate::gateway::{Gateway, heard};
+use crate::support::session::{Session, initialize};
+use crate::support::wait::within;
 
 #[tokio::test]
 async fn a_child_has_no_more_files_than_it_may() {
@@ -66,4 +68,55 @@ async fn a_child_has_no_files_of_the_gateway_and_no_pipes_of_other_children() {
     let inherited = all(std::process::id());
     let ours = |to: &&String| (to.starts_with("socket:") || to.contains(&store)) && !inherited.contains(to);
     assert_eq!(open.iter().filter(ours).collect::<Vec<_>>(), [""; 0], "{open:?}");
+}
+
+#[tokio::test]
+async fn there_are_no_more_children_than_there_may_be() {
+    let gateway = Gateway::start(&["child.max=2", "child.warm=1"]).await;
+    let (one, _two) = (gateway.session().await, gateway.session().await);
+    let refused = initialize("2025-11-25").send(gateway.address).await;
+    assert_eq!(refused.fault(), (503, -31029, "too_many_processes".to_owned()));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(gateway.children().len(), 2);
+    // Those that are there work, and one that is killed is replaced.
+    let (pid, _) = heard(&one, 1).await;
+    crate::family::signal(pid, "KILL").await;
+    gateway.logged("the loss", |line| line["message"] == "the server behind the session is gone").await;
+    assert_ne!(heard(&one, 2).await.0, pid);
+    // Who leaves makes room; a new one waits for it a little.
+    assert_eq!(one.delete().send(gateway.address).await.status(), 204);
+    heard(&gateway.session().await, 1).await;
+    assert_eq!(gateway.children().len(), 2);
+}
+
+#[tokio::test]
+async fn a_dormant_session_that_finds_no_room_can_come_back_later() {
+    let gateway = Gateway::start(&["child.max=1", "child.warm=0", "session.dormant_after=200ms"]).await;
+    let sleeper = gateway.session().await;
+    gateway.until_children(0).await;
+    let other = gateway.session().await;
+    let listening = other.listen().await;
+    let refused = sleeper.tool(1, "public_echo", &json!({ "text": "x" })).await;
+    assert_eq!(refused.fault(), (503, -31029, "too_many_processes".to_owned()));
+    drop(listening);
+    assert_eq!(other.delete().send(gateway.address).await.status(), 204);
+    assert_eq!(sleeper.tool(2, "public_echo", &json!({ "text": "x" })).await.status(), 200);
+}
+
+#[tokio::test]
+async fn sessions_that_begin_together_start_no_more_than_there_may_be() {
+    let gateway = Gateway::start(&["child.max=3"]).await;
+    let many: Vec<_> =
+        (0..12).map(|_| tokio::spawn(initialize("2025-11-25").send(gateway.address))).collect();
+    let mut begun = Vec::new();
+    for one in many {
+        let said = within("an answer", one).await.unwrap();
+        match said.header("mcp-session-id") {
+            Some(id) => {
+                begun.push(Session { server: gateway.address, id: id.to_owned(), path: "/mcp".to_owned() })
+            }
+            None => assert_eq!(said.fault().2, "too_many_processes"),
+        }
+    }
+    assert_eq!((begun.len(), gateway.children().len()), (3, 3));
 }

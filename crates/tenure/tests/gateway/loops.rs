@@ -39,13 +39,35 @@ async fn a_command_that_exits_at_once_is_started_again_less_and_less_often() {
     gateway.until_children(0).await;
 }
 
+/// One that is not there from the beginning is refused at start; this one goes while the gateway runs.
 #[tokio::test]
-async fn a_command_that_is_not_there_is_named() {
-    let gateway = Gateway::before(&[], &["no-such-mcp-server", "--flag"]).await;
+async fn a_command_that_is_not_there_any_more_is_named() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let program = folder.path().join("mcp-server");
+    std::fs::copy(echo(), &program).unwrap();
+    let name = program.display().to_string();
+    let gateway = Gateway::before(&["child.warm=0"], &[&name, "--flag"]).await;
+    std::fs::remove_file(&program).unwrap();
     assert_eq!(refused(&gateway).await, (200, -31011, "backend_unavailable".to_owned()));
     let failure = gateway.logged("why", |line| line["next_try_ms"].is_u64()).await;
-    assert_eq!(failure["program"], "no-such-mcp-server");
+    assert_eq!(failure["program"], name);
     assert!(failure["message"].as_str().unwrap().contains("No such file or directory"), "{failure}");
+}
+
+/// Those who wait for a shared server wait for the same one, so it must not be one that never comes up.
+#[tokio::test]
+async fn a_shared_server_that_does_not_answer_initialize_is_given_up() {
+    let script = r#"[ -e second ] && exec "$0"; : > second; sleep 1000"#;
+    let folder = tempfile::TempDir::new().unwrap();
+    let setting = format!("child.folder={}", folder.path().display());
+    let settings = [&*setting, "child.share=true", "child.warm=0", "timeouts.initialize=1s"];
+    let gateway = Gateway::before(&settings, &["sh", "-c", script, &echo()]).await;
+    let both = tokio::join!(refused(&gateway), refused(&gateway));
+    assert_eq!((both.0.2.as_str(), both.1.2.as_str()), ("timed_out", "timed_out"));
+    gateway.until_children(0).await;
+    let session = Session::start(gateway.address).await;
+    assert_eq!(session.tool(1, "public_echo", &serde_json::json!({ "text": "on" })).await.status(), 200);
+    gateway.until_children(1).await;
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ mod passing;
 #[expect(dead_code, reason = "shared with the other tests, which use more of it")]
 mod process;
 mod several;
+mod sharing;
 #[path = "../it/support/mod.rs"]
 #[expect(dead_code, reason = "shared with the other tests, which use more of it")]
 mod support;

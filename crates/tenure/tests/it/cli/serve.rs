@@ -98,3 +98,31 @@ async fn settings_come_from_flags_variables_and_a_file() {
         said.out
     );
 }
+
+/// A mistyped command is an error now, and not when the first client comes.
+#[tokio::test]
+async fn a_command_that_cannot_be_run_is_refused_at_start() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    let script = folder.path().join("server.js");
+    std::fs::write(&script, "").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let script = script.display().to_string();
+    let (runs_in, nowhere) = (format!("child.folder={path}"), format!("child.folder={path}/gone"));
+    let mut all = String::new();
+    for (settings, command) in [
+        (&[][..], "no-such-mcp-server"),
+        (&[][..], "./no/such/file"),
+        (&["--set", &runs_in][..], "bin/server"),
+        (&["--set", &nowhere][..], "sh"),
+        (&[][..], &script),
+        (&[][..], &path),
+    ] {
+        let base = ["serve", "--listen", "127.0.0.1:0", "--store", "memory:"];
+        let said = run(&[&base[..], settings, &["--", command, "--flag"]].concat()).await;
+        assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{}", said.err);
+        all += &said.err.replace(&path, "FOLDER");
+    }
+    expect_test::expect_file!["snapshots/command_not_found.txt"].assert_eq(&all);
+}
