@@ -8,3 +8,4 @@ mod handshake;
 pub mod native;
 pub mod remote;
 pub mod rmcp;
+mod traffic;

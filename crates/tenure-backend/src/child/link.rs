@@ -20,8 +20,8 @@ use super::lines::{Line, Lines};
 use super::overlong;
 use super::pool::Pool;
 use super::process::{Handle, Process};
-use super::traffic::{Traffic, gone, line};
 use crate::handshake::params_for;
+use crate::traffic::{Traffic, gone, line};
 
 /// Lines to a child that may wait.
 const OUT: usize = 64;

@@ -13,7 +13,6 @@ mod overlong;
 mod pool;
 mod process;
 mod tail;
-mod traffic;
 mod warden;
 
 use std::sync::Arc;
