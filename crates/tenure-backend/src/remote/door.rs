@@ -74,6 +74,26 @@ impl Door {
         Ok(Self { client, url, place, headers, max: upstream.max_message_bytes })
     }
 
+    /// The door of another place at the same server, which has named it. It must be the same server: our credentials
+    /// go there too, and so would what clients say.
+    pub(super) fn at(&self, name: &str) -> Result<Self, RpcError> {
+        let named = self.url.join(name.trim()).ok().filter(|url| url.origin() == self.url.origin());
+        let Some(mut url) = named else {
+            tracing::error!(url = self.place(), "the server upstream names an endpoint of another origin");
+            return Err(broken("The server names an endpoint of another origin"));
+        };
+        // They belong to the server, and need not be repeated by it. Neither can fail, since the URL has a host.
+        let _ = url.set_username(self.url.username());
+        let _ = url.set_password(self.url.password());
+        Ok(Self {
+            client: self.client.clone(),
+            place: place(&url),
+            url,
+            headers: self.headers.clone(),
+            max: self.max,
+        })
+    }
+
     /// Where the server is, without anything that may be secret.
     pub(super) fn place(&self) -> &str {
         &self.place
@@ -224,6 +244,31 @@ mod tests {
             ("https://example.com:443/a/b", "https://example.com/a/b"),
         ] {
             assert_eq!(place(&url.parse().unwrap()), expected);
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_of_the_same_origin() {
+        let door = Door::new(&Upstream::new("http://user:key@example.com/a/sse?key=1")).unwrap();
+        for (name, expected) in [
+            ("/messages?id=1", "http://user:key@example.com/messages?id=1"),
+            ("messages", "http://user:key@example.com/a/messages"),
+            ("?id=1", "http://user:key@example.com/a/sse?id=1"),
+            ("http://example.com:80/messages\n", "http://user:key@example.com/messages"),
+            ("http://other:word@example.com/", "http://user:key@example.com/"),
+        ] {
+            assert_eq!(door.at(name).map(|door| door.url.to_string()).unwrap(), expected);
+        }
+        for name in [
+            "https://example.com/messages",
+            "http://example.com:8080/messages",
+            "http://example.org/messages",
+            "//example.org/messages",
+            "http://example.com@example.org/",
+            "http://[",
+            "data:,",
+        ] {
+            assert!(door.at(name).is_err(), "{name}");
         }
     }
 

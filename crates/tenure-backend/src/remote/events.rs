@@ -31,6 +31,19 @@ impl Events {
         Self(SseStream::from_bytes_stream(bounded(chunks, max)).boxed())
     }
 
+    /// The endpoint that the first event names, as HTTP+SSE begins; `None` if it begins with something else.
+    pub(super) async fn endpoint(&mut self) -> Option<String> {
+        loop {
+            let event = self.0.next().await?.ok()?;
+            match event.event.as_deref() {
+                Some("endpoint") => return event.data,
+                // A comment, or how long to wait before coming back.
+                None if event.data.is_none() => {}
+                _ => return None,
+            }
+        }
+    }
+
     /// The next event; `None` when the connection is over, in whatever way.
     pub(super) async fn next(&mut self) -> Option<Event> {
         loop {

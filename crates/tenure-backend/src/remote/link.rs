@@ -1,5 +1,6 @@
 //! A link to a server elsewhere: the handshake, requests, notifications in their order, and its end.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,6 +27,9 @@ use crate::handshake::params_for;
 /// How long it may take to post something that has no answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Errors of a server that speaks the stateless protocol, and so not the oldest transport.
+const NEWER: RangeInclusive<i64> = -32022..=-32020;
+
 /// The server as one session sees it.
 pub(super) struct Remote {
     pub(super) door: Arc<Door>,
@@ -38,22 +42,35 @@ pub(super) struct Remote {
     asking: Mutex<HashMap<RequestId, AbortOnDropHandle<()>>>,
 }
 
+/// Why there is no session.
+pub(super) struct NotOpened {
+    pub(super) error: RpcError,
+    /// The server takes no messages at this place; it may speak another transport.
+    pub(super) takes_no_post: bool,
+}
+
+impl From<RpcError> for NotOpened {
+    fn from(error: RpcError) -> Self {
+        Self { error, takes_no_post: false }
+    }
+}
+
 /// Opens a session there.
-pub(super) async fn open(door: Arc<Door>, open: Open) -> Result<Opened, RpcError> {
+pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpened> {
     #[derive(Deserialize)]
     struct Answered {
         #[serde(rename = "protocolVersion")]
         version: String,
     }
     let id = RequestId::from_number(0);
-    let params = params_for(&open);
+    let params = params_for(open);
     let body = message::write_request(&id, &Method::Initialize, Some(&params));
-    let (response, mut stay) = Stay::begin(&door, body).await?;
+    let (response, mut stay) = Stay::begin(door, body).await?;
     let result = match door.answer(response).await? {
         Answer::Json(body) => outcome(&body, &id)?,
         Answer::Stream(mut events) => loop {
             let Some(event) = events.next().await else {
-                return Err(broken("The server broke off its answer to initialize"));
+                return Err(broken("The server broke off its answer to initialize").into());
             };
             // What else it says before the session has begun has no place to go.
             match event.data.as_ref().map(Message::parse) {
@@ -61,14 +78,21 @@ pub(super) async fn open(door: Arc<Door>, open: Open) -> Result<Opened, RpcError
                 _ => {}
             }
         },
-        answer => return Err(refusal(answer)),
+        answer => {
+            let is_status = match &answer {
+                Answer::Refused(status, _) => matches!(status.as_u16(), 400 | 405),
+                answer => matches!(answer, Answer::Unknown),
+            };
+            let error = refusal(answer);
+            return Err(NotOpened { takes_no_post: is_status && !NEWER.contains(&error.code()), error });
+        }
     };
     let answered = result.read::<Answered>().ok();
     stay.agreed(answered.and_then(|answered| HeaderValue::from_str(&answered.version).ok()));
     let (notes, waiting) = Notes::new();
     let remote = Arc::new(Remote {
-        door,
-        outlet: open.outlet,
+        door: Arc::clone(door),
+        outlet: open.outlet.clone(),
         visit: stay.visit().clone(),
         next: AtomicU64::new(0),
         notes,
@@ -207,7 +231,7 @@ fn outcome(body: &Bytes, id: &RequestId) -> Reply {
 }
 
 /// The error for an answer that is none: the server's own, if it sent one.
-fn refusal(answer: Answer) -> RpcError {
+pub(super) fn refusal(answer: Answer) -> RpcError {
     match answer {
         Answer::Refused(status, body) => match Message::parse(&body) {
             Ok(Message::Response(response)) => response.outcome.err().unwrap_or_else(|| broken("no answer")),
