@@ -6,6 +6,7 @@
 pub mod child;
 mod handshake;
 pub mod native;
+mod overlong;
 pub mod remote;
 pub mod rmcp;
 mod traffic;

@@ -17,10 +17,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::backoff::Life;
 use super::lines::{Line, Lines};
-use super::overlong;
 use super::pool::Pool;
 use super::process::{Handle, Process};
 use crate::handshake::params_for;
+use crate::overlong;
 use crate::traffic::{Traffic, gone, line};
 
 /// Lines to a child that may wait.

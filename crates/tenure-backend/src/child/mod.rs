@@ -9,7 +9,6 @@ mod backoff;
 mod command;
 mod lines;
 mod link;
-mod overlong;
 mod pool;
 mod process;
 mod tail;

@@ -209,6 +209,11 @@ pub(super) fn broken(what: &str) -> RpcError {
     RpcError::of(Reason::BackendUnavailable, what.to_owned())
 }
 
+/// The server's answer, or something before it, cannot be taken.
+pub(super) fn too_long() -> RpcError {
+    RpcError::of(Reason::EventTooLarge, "The server's answer is longer than a message may be")
+}
+
 /// A URL without what may be secret: user, password, query and fragment.
 pub(super) fn place(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();

@@ -186,6 +186,9 @@ impl Talk {
 /// Takes what the server says until the stream ends.
 async fn read(mut events: Events, talk: Arc<Talk>) {
     while let Some(event) = events.next().await {
+        if let Some(Some(number)) = event.too_long {
+            talk.traffic.answer_is_too_long(number);
+        }
         let Some(data) = event.data else { continue };
         match Incoming::parse(&data) {
             Ok(Incoming::One(message)) => talk.traffic.hear(message).await,
