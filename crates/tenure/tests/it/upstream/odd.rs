@@ -27,14 +27,14 @@ async fn calling(server: &mut Server, session: &Session) -> (Asked, Connection) 
 }
 
 /// The answer to a call, on a stream or not: that depends on how fast the machine is.
-async fn answer(mut call: Connection) -> Value {
+pub(super) async fn answer(mut call: Connection) -> Value {
     let response = call.response().await;
     let text = response.text();
     let message = text.lines().find_map(|line| line.strip_prefix("data: {")).map(|rest| format!("{{{rest}"));
     serde_json::from_str(&message.unwrap_or(text)).expect("JSON")
 }
 
-fn news(text: &str) -> Value {
+pub(super) fn news(text: &str) -> Value {
     json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": text } })
 }
 
