@@ -5,6 +5,7 @@ use futures_util::StreamExt;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, RequestBuilder, Response, Url};
+use tenure_session::message::Message;
 use tenure_session::{Reason, RpcError};
 
 use super::Upstream;
@@ -46,6 +47,22 @@ pub(super) enum Answer {
     /// The session is not there.
     Unknown,
     Refused(StatusCode, Bytes),
+}
+
+impl Answer {
+    /// The answer to somebody who has a session. That it is not there should be said with 404, but many servers say 400,
+    /// with the reason in words; whatever else is wrong, another session may put it right.
+    pub(super) fn within_session(self) -> Self {
+        match self {
+            Self::Refused(StatusCode::BAD_REQUEST, body)
+                if !matches!(Message::parse(&body), Ok(Message::Response(_)))
+                    && memchr::memmem::find(&body.to_ascii_lowercase(), b"session").is_some() =>
+            {
+                Self::Unknown
+            }
+            answer => answer,
+        }
+    }
 }
 
 impl Door {
@@ -102,7 +119,7 @@ impl Door {
     /// Posts a message.
     pub(super) async fn post(&self, visit: &Visit, body: Bytes) -> Result<Answer, RpcError> {
         let response = self.send(visit, body).await?;
-        self.answer(response).await
+        self.answer_to(visit, response).await
     }
 
     /// Posts a message, of whose answer only the head is read.
@@ -122,7 +139,12 @@ impl Door {
             request = request.header(LAST_EVENT, id);
         }
         let response = self.with(visit, request).send().await.map_err(|error| self.unreachable(error))?;
-        self.answer(response).await
+        self.answer_to(visit, response).await
+    }
+
+    async fn answer_to(&self, visit: &Visit, response: Response) -> Result<Answer, RpcError> {
+        let answer = self.answer(response).await?;
+        Ok(if visit.session.is_some() { answer.within_session() } else { answer })
     }
 
     /// Ends the session there.
@@ -292,6 +314,30 @@ mod tests {
         }
         for id in ["", "a\u{1}", "\u{7f}"] {
             assert_eq!(resume_after(id), None);
+        }
+    }
+
+    #[test]
+    fn a_session_that_is_not_there_is_known_by_the_words() {
+        let within_session = |status: u16, body: &str| {
+            let body = Bytes::copy_from_slice(body.as_bytes());
+            let answer = Answer::Refused(StatusCode::from_u16(status).unwrap(), body).within_session();
+            matches!(answer, Answer::Unknown)
+        };
+        for body in [
+            r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#,
+            "Invalid or missing session ID",
+            "No transport found for sessionId",
+        ] {
+            assert!(within_session(400, body), "{body}");
+            assert!(!within_session(403, body), "{body}");
+        }
+        for body in [
+            "",
+            r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"Bad Request"},"id":null}"#,
+            r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"your browser session is over"},"id":7}"#,
+        ] {
+            assert!(!within_session(400, body), "{body}");
         }
     }
 

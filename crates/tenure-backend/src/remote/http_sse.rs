@@ -102,7 +102,8 @@ struct Talk {
 impl Talk {
     /// Posts something that has no answer. A server that does not take it must not hold up what comes after it.
     async fn say(&self, message: Bytes) {
-        match tokio::time::timeout(PATIENCE, self.endpoint.post(&Visit::default(), message)).await {
+        let post = post(Arc::clone(&self.endpoint), message);
+        match tokio::time::timeout(PATIENCE, post).await {
             Ok(Ok(Answer::Accepted | Answer::Json(_) | Answer::Stream(_)) | Err(_)) => {}
             Ok(Ok(Answer::Unknown)) => self.forgotten(),
             Ok(Ok(Answer::Refused(status, _))) => {
@@ -135,8 +136,7 @@ impl Talk {
     /// # Errors
     /// When the server did not take it.
     async fn exchange(&self, body: Bytes, answer: impl Future<Output = Reply>) -> Result<Reply, RpcError> {
-        let endpoint = Arc::clone(&self.endpoint);
-        let mut post = Box::pin(async move { endpoint.post(&Visit::default(), body).await });
+        let mut post = Box::pin(post(Arc::clone(&self.endpoint), body));
         let mut answer = std::pin::pin!(answer);
         // Side by side: some servers end the POST only when they have answered, and may ask something before that.
         let posted = tokio::select! {
@@ -181,6 +181,11 @@ impl Talk {
         self.notes.end();
         self.traffic.over(&gone());
     }
+}
+
+/// Posts a message. The endpoint names the session, and so what is refused may be the session.
+async fn post(endpoint: Arc<Door>, message: Bytes) -> Result<Answer, RpcError> {
+    Ok(endpoint.post(&Visit::default(), message).await?.within_session())
 }
 
 /// Takes what the server says until the stream ends.

@@ -15,7 +15,7 @@ use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
 use tenure_session::runtime::{CallContext, Outlet};
 use tenure_session::{Method, Notification, RawJson, Reason, RequestId, RpcError, rules};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::door::{Answer, Door, Visit, broken};
@@ -27,6 +27,8 @@ use crate::handshake::params_for;
 /// How long it may take to post something that has no answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a request waits for the stream of what belongs to no request.
+const HEAD_START: Duration = Duration::from_millis(500);
 /// Errors of a server that speaks the stateless protocol, and so not the oldest transport.
 const NEWER: RangeInclusive<i64> = -32022..=-32020;
 
@@ -38,6 +40,9 @@ pub(super) struct Remote {
     next: AtomicU64,
     /// A request waits for the notifications before it, so that it does not overtake them.
     notes: Notes,
+    /// The stream of what belongs to no request is being opened. Requests wait for it: what the server says or asks on
+    /// it while there is none may be lost.
+    opening: watch::Sender<bool>,
     /// Questions to the client under way, by the server's id for them; dropping one withdraws it.
     asking: Mutex<HashMap<RequestId, AbortOnDropHandle<()>>>,
 }
@@ -96,6 +101,7 @@ pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpe
         visit: stay.visit().clone(),
         next: AtomicU64::new(0),
         notes,
+        opening: watch::Sender::new(false),
         asking: Mutex::default(),
     });
     #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
@@ -171,6 +177,13 @@ impl Remote {
 
     async fn request(self: &Arc<Self>, id: &RequestId, body: Bytes, context: &Arc<CallContext>) -> Reply {
         self.notes.all_said().await?;
+        if *self.opening.borrow() {
+            let mut opening = self.opening.subscribe();
+            if tokio::time::timeout(HEAD_START, opening.wait_for(|opening| !opening)).await.is_err() {
+                // Some servers say nothing at all until there is something on it; they are waited for once.
+                self.opened();
+            }
+        }
         let mut unanswered = Unanswered { remote: Arc::clone(self), id: id.clone(), is_answered: false };
         let reply = self.post(id, body, context).await;
         unanswered.is_answered = true;
@@ -187,6 +200,11 @@ impl Remote {
             }
             answer => Err(refusal(answer)),
         }
+    }
+
+    /// The stream of what belongs to no request is there, or will not be.
+    pub(super) fn opened(&self) {
+        self.opening.send_if_modified(|opening| std::mem::take(opening));
     }
 
     /// Resolves when the link has ended and the server has had time to end its answers.
@@ -286,6 +304,7 @@ impl Link for RemoteLink {
             tracing::warn!(method = %notification.method, "the server upstream is behind; dropped a notification");
         }
         if begun {
+            self.remote.opening.send_replace(true);
             let remote = Arc::clone(&self.remote);
             #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
             let listener = tokio::spawn(async move {

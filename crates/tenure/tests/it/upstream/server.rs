@@ -137,8 +137,14 @@ impl Asked {
     }
 
     /// Answers with a status line and headers, and nothing else.
-    pub(super) async fn refuse(mut self, status: &str) {
-        self.write(&format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")).await;
+    pub(super) async fn refuse(self, status: &str) {
+        self.refuse_with(status, "").await;
+    }
+
+    /// The same, with a body.
+    pub(super) async fn refuse_with(mut self, status: &str, body: &str) {
+        let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}", body.len());
+        self.write(&format!("{head}\r\n\r\n{body}")).await;
     }
 
     pub(super) async fn accept(self) {
