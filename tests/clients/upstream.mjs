@@ -56,7 +56,7 @@ async function works(cleanups) {
   assert.ok(asked === 1, `asked ${asked} times`);
 }
 
-/** The call is finished by the server that comes next, if that is safe; if not, the client is told. */
+/** The call is finished by the server that comes next, if it is there in time and that is safe; if not, the client is told. */
 async function killedInACall(cleanups) {
   const { client, sent } = await openClient(sdk, url, prepare, cleanups);
   const values = [];

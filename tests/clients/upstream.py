@@ -59,7 +59,7 @@ async def works(url, server):
 
 
 async def killed_in_a_call(url, server):
-    """The call is finished by the server that comes next, if that is safe; if not, the client is told."""
+    """The call is finished by the server that comes next, if it is there in time and that is safe; else the client is told."""
     async with server.open(url) as client:
         values = []
 
