@@ -82,7 +82,7 @@ fn bounded(
     max: usize,
 ) -> impl Stream<Item = Result<Bytes, reqwest::Error>> + Send + 'static {
     let mut bound = Bound { max, held: BytesMut::new(), dropped: None, last: 0 };
-    chunks.map(move |chunk| Ok(bound.whole(chunk?)))
+    chunks.map(move |chunk| Ok(bound.whole(&chunk?)))
 }
 
 /// Cuts events apart, however they are cut into chunks.
@@ -98,29 +98,33 @@ struct Bound {
 
 impl Bound {
     /// Whatever has ended with this chunk.
-    fn whole(&mut self, chunk: Bytes) -> Bytes {
+    fn whole(&mut self, chunk: &Bytes) -> Bytes {
         let last = self.last;
         self.last = chunk.last().copied().unwrap_or(last);
-        let ends = memchr::memchr2_iter(b'\n', b'\r', &chunk).filter(|at| {
+        let ends = memchr::memchr2_iter(b'\n', b'\r', chunk).filter(|at| {
             let before = if *at == 0 { last } else { chunk[at - 1] };
             // Two ends of line in a row are an empty line, which ends an event; `\r\n` is only one.
             matches!((before, chunk[*at]), (b'\n', _) | (b'\r', b'\r'))
         });
+        let ends = ends.map(|at| match (chunk[at], chunk.get(at + 1)) {
+            (b'\r', Some(b'\n')) => at + 2,
+            _ => at + 1,
+        });
         // Mostly, and then nothing is copied.
         if self.held.is_empty() && chunk.len() <= self.max {
-            let end = ends.last().map_or(0, |at| at + 1);
+            let end = ends.last().unwrap_or(0);
             self.hold(&chunk[end..]);
             return chunk.slice(..end);
         }
         let (mut whole, mut begin) = (BytesMut::new(), 0);
-        for at in ends {
-            self.hold(&chunk[begin..=at]);
+        for end in ends {
+            self.hold(&chunk[begin..end]);
             match self.dropped.take() {
                 None => whole.extend_from_slice(&self.held),
                 Some(start) => whole.extend_from_slice(in_place_of(&start, &self.held).as_bytes()),
             }
             self.held.clear();
-            begin = at + 1;
+            begin = end;
         }
         self.hold(&chunk[begin..]);
         whole.freeze()
@@ -152,7 +156,7 @@ mod tests {
     fn whole(max: usize, text: &str, size: usize) -> String {
         let mut bound = Bound { max, held: BytesMut::new(), dropped: None, last: 0 };
         let chunks = text.as_bytes().chunks(size);
-        let whole: Vec<_> = chunks.map(|chunk| bound.whole(Bytes::copy_from_slice(chunk))).collect();
+        let whole: Vec<_> = chunks.map(|chunk| bound.whole(&Bytes::copy_from_slice(chunk))).collect();
         assert!(bound.held.len() <= max.max(SHOWN), "no more is held than may be");
         String::from_utf8(whole.concat()).unwrap()
     }

@@ -204,7 +204,7 @@ impl Remote {
 
     /// The stream of what belongs to no request is there, or will not be.
     pub(super) fn opened(&self) {
-        self.opening.send_if_modified(|opening| std::mem::take(opening));
+        self.opening.send_if_modified(std::mem::take);
     }
 
     /// Resolves when the link has ended and the server has had time to end its answers.
