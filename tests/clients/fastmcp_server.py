@@ -1,6 +1,10 @@
-"""A stdio server on the Python SDK's own FastMCP, for tests of the gateway: what is under test is the SDK's half."""
+"""A server on the Python SDK's own FastMCP, for tests of the gateway: what is under test is the SDK's half.
+
+Usage: fastmcp_server.py [stdio|sse|streamable-http [PORT]]
+"""
 
 import asyncio
+import sys
 
 from mcp.server.fastmcp import Context, FastMCP
 from pydantic import BaseModel
@@ -40,4 +44,7 @@ def ask_for(topic: str) -> str:
 
 
 if __name__ == "__main__":
-    server.run()
+    transport = sys.argv[1] if len(sys.argv) > 1 else "stdio"
+    if len(sys.argv) > 2:
+        server.settings.port = int(sys.argv[2])
+    server.run(transport=transport)

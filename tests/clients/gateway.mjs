@@ -8,13 +8,14 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, openSync, readFileSync, readdirSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
 import readline from 'node:readline';
 import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+
+import { assertOneSession, call as callTool, equal, includes, loadSdk, openClient } from './sdk.mjs';
 
 const STEP_DEADLINE_MS = 20_000;
 const ROOT = { uri: 'file:///some/where', name: 'somewhere' };
@@ -25,6 +26,7 @@ if (clients === undefined || !['v1', 'v2'].includes(flavour)) {
   process.exit(2);
 }
 const sdk = loadSdk(flavour);
+const call = (...rest) => callTool(sdk, ...rest);
 const folder = mkdtempSync(path.join(tmpdir(), 'gateway-'));
 let passed = 0;
 let failed = 0;
@@ -222,7 +224,7 @@ async function behind(command, env, steps, more = []) {
       timer = setTimeout(() => reject(new Error(`not done after ${STEP_DEADLINE_MS} ms`)), STEP_DEADLINE_MS);
     });
     const words = name.replace(/[A-Z]/g, letter => ` ${letter.toLowerCase()}`);
-    gateway.open = prepare => openClient(gateway.url, prepare, cleanups);
+    gateway.open = prepare => openClient(sdk, gateway.url, prepare, cleanups);
     try {
       await Promise.race([run(gateway, gateway.open), deadline]);
       await Promise.race([close(cleanups).then(() => gateway.childless()), deadline]);
@@ -294,78 +296,4 @@ function childrenOf(parent) {
       return false; // It has ended meanwhile.
     }
   });
-}
-
-/** Connects a client, prepared for what it may be asked, and keeps what it sends. */
-async function openClient(url, prepare, cleanups) {
-  const sent = [];
-  const transport = new sdk.Transport(new URL(url), {
-    fetch: (target, init) => {
-      sent.push(`${init.body ?? ''}`);
-      return fetch(target, init);
-    },
-  });
-  const capabilities = { sampling: {}, elicitation: {}, roots: {} };
-  const client = new sdk.Client({ name: 'tenure-typescript', version: '1.0.0' }, { capabilities });
-  // Some servers ask for the roots as soon as they begin.
-  sdk.onRequest(client, 'roots/list', () => ({ roots: [] }));
-  prepare?.(client);
-  cleanups.push(async () => {
-    await transport.terminateSession();
-    await client.close();
-  });
-  await client.connect(transport);
-  return { client, sent };
-}
-
-async function call(client, name, args = {}, options = undefined) {
-  const params = { name, arguments: args };
-  const result = await (flavour === 'v1' ? client.callTool(params, undefined, options) : client.callTool(params, options));
-  const text = result.content.filter(({ type }) => type === 'text').map(item => item.text).join('\n');
-  assert.ok(result.isError !== true, `tool error: ${text}`);
-  return text;
-}
-
-function assertOneSession(sent) {
-  equal(sent.filter(body => body.includes('"initialize"')).length, 1, 'sessions');
-}
-
-function equal(actual, expected, what) {
-  assert.ok(actual === expected, `${what}: expected ${expected}, got ${actual}`);
-}
-
-function includes(items, key, ...wanted) {
-  const found = items.map(item => item[key]);
-  for (const value of wanted) assert.ok(found.includes(value), `${value} is not in ${found}`);
-}
-
-/** The names that differ between the two SDKs. */
-function loadSdk(version) {
-  const require = createRequire(process.execPath);
-  if (version === 'v2') {
-    const { Client, StreamableHTTPClientTransport } = require('@modelcontextprotocol/client');
-    return {
-      Client,
-      Transport: StreamableHTTPClientTransport,
-      onRequest: (client, method, answer) =>
-        client.setRequestHandler(method, async ({ params }) => answer(params)),
-      onNotification: (client, method, take) => client.setNotificationHandler(method, ({ params }) => take(params)),
-    };
-  }
-  const types = require('@modelcontextprotocol/sdk/types.js');
-  const schemas = {
-    'sampling/createMessage': types.CreateMessageRequestSchema,
-    'elicitation/create': types.ElicitRequestSchema,
-    'roots/list': types.ListRootsRequestSchema,
-    'notifications/message': types.LoggingMessageNotificationSchema,
-    'notifications/resources/updated': types.ResourceUpdatedNotificationSchema,
-  };
-  return {
-    Client: require('@modelcontextprotocol/sdk/client/index.js').Client,
-    Transport: require('@modelcontextprotocol/sdk/client/streamableHttp.js').StreamableHTTPClientTransport,
-    onRequest: (client, method, answer) =>
-      client.setRequestHandler(schemas[method], async ({ params }) => answer(params)),
-    onNotification: (client, method, take) =>
-      client.setNotificationHandler(schemas[method], ({ params }) => take(params)),
-  };
 }

@@ -5,11 +5,12 @@
 // passes if it has checks and none of them failed. A revision with fewer scenarios than given
 // fails, since a suite that ran nothing must not pass.
 
-import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import process from 'node:process';
 
-const STATUSES = ['SUCCESS', 'FAILURE', 'WARNING', 'INFO', 'SKIPPED'];
+import { STATUSES, isGood, readScenarios } from './checks.mjs';
+
 const COLUMNS = ['revision', 'scenarios', 'passed', 'failed', ...STATUSES];
 
 const [out, ...expectations] = process.argv.slice(2);
@@ -52,29 +53,6 @@ print([COLUMNS, ...rows]);
 for (const remark of remarks) console.log(remark);
 console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed === 0 && passed > 0 ? 0 : 1);
-
-/** The scenario folders are named `server-<scenario>-<time>`. */
-function readScenarios(folder) {
-  return readdirSync(folder, { withFileTypes: true })
-    .filter(entry => entry.isDirectory())
-    .map(({ name: directory }) => {
-      const name = directory.replace(/^server-/, '').replace(/-\d{4}-\d\d-\d\dT[\d-]+Z$/, '');
-      const file = join(folder, directory, 'checks.json');
-      if (!existsSync(file)) return { name, checks: [], problem: 'no checks.json' };
-      try {
-        const checks = JSON.parse(readFileSync(file, 'utf8'));
-        if (!Array.isArray(checks) || checks.length === 0) return { name, checks: [], problem: 'no checks' };
-        const unknown = checks.find(({ status }) => !STATUSES.includes(status));
-        return { name, checks, problem: unknown && `unknown status ${unknown.status}` };
-      } catch (error) {
-        return { name, checks: [], problem: `unreadable checks.json: ${error.message}` };
-      }
-    });
-}
-
-function isGood({ checks, problem }) {
-  return problem === undefined && checks.every(({ status }) => status !== 'FAILURE');
-}
 
 function print(table) {
   const widths = table[0].map((_, column) => Math.max(...table.map(row => `${row[column]}`.length)));

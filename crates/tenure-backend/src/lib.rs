@@ -9,6 +9,8 @@ pub mod child;
 mod handshake;
 pub mod merge;
 pub mod native;
+mod overlong;
 pub mod remote;
 pub mod rmcp;
 pub mod routes;
+mod traffic;

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::backoff::Life;
 use super::pipes::{Ear, OUT, Pipes};
 use super::process::{Handle, Process};
-use super::traffic::{Traffic, gone, line};
 use crate::handshake::params_for;
+use crate::traffic::{Traffic, gone, line};
 
 /// Why there is no link.
 pub(super) struct Failure {

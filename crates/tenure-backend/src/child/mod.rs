@@ -11,13 +11,11 @@ mod command;
 mod find;
 mod lines;
 mod link;
-mod overlong;
 mod pipes;
 mod pool;
 mod process;
 mod shared;
 mod tail;
-mod traffic;
 mod warden;
 
 use std::sync::Arc;

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::lines::{Line, Lines};
-use super::overlong;
 use super::process::Handle;
+use crate::overlong;
 
 /// Lines to a child that may wait.
 pub(super) const OUT: usize = 64;

@@ -5,6 +5,7 @@ use futures_util::StreamExt;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, RequestBuilder, Response, Url};
+use tenure_session::message::Message;
 use tenure_session::{Reason, RpcError};
 
 use super::Upstream;
@@ -48,6 +49,22 @@ pub(super) enum Answer {
     Refused(StatusCode, Bytes),
 }
 
+impl Answer {
+    /// The answer to somebody who has a session. That it is not there should be said with 404, but many servers say 400,
+    /// with the reason in words; whatever else is wrong, another session may put it right.
+    pub(super) fn within_session(self) -> Self {
+        match self {
+            Self::Refused(StatusCode::BAD_REQUEST, body)
+                if !matches!(Message::parse(&body), Ok(Message::Response(_)))
+                    && memchr::memmem::find(&body.to_ascii_lowercase(), b"session").is_some() =>
+            {
+                Self::Unknown
+            }
+            answer => answer,
+        }
+    }
+}
+
 impl Door {
     pub(super) fn new(upstream: &Upstream) -> Result<Self, String> {
         // The URL itself stays out of the message: it may carry a key.
@@ -74,6 +91,26 @@ impl Door {
         Ok(Self { client, url, place, headers, max: upstream.max_message_bytes })
     }
 
+    /// The door of another place at the same server, which has named it. It must be the same server: our credentials
+    /// go there too, and so would what clients say.
+    pub(super) fn at(&self, name: &str) -> Result<Self, RpcError> {
+        let named = self.url.join(name.trim()).ok().filter(|url| url.origin() == self.url.origin());
+        let Some(mut url) = named else {
+            tracing::error!(url = self.place(), "the server upstream names an endpoint of another origin");
+            return Err(broken("The server names an endpoint of another origin"));
+        };
+        // They belong to the server, and need not be repeated by it. Neither can fail, since the URL has a host.
+        let _ = url.set_username(self.url.username());
+        let _ = url.set_password(self.url.password());
+        Ok(Self {
+            client: self.client.clone(),
+            place: place(&url),
+            url,
+            headers: self.headers.clone(),
+            max: self.max,
+        })
+    }
+
     /// Where the server is, without anything that may be secret.
     pub(super) fn place(&self) -> &str {
         &self.place
@@ -82,7 +119,7 @@ impl Door {
     /// Posts a message.
     pub(super) async fn post(&self, visit: &Visit, body: Bytes) -> Result<Answer, RpcError> {
         let response = self.send(visit, body).await?;
-        self.answer(response).await
+        self.answer_to(visit, response).await
     }
 
     /// Posts a message, of whose answer only the head is read.
@@ -102,7 +139,12 @@ impl Door {
             request = request.header(LAST_EVENT, id);
         }
         let response = self.with(visit, request).send().await.map_err(|error| self.unreachable(error))?;
-        self.answer(response).await
+        self.answer_to(visit, response).await
+    }
+
+    async fn answer_to(&self, visit: &Visit, response: Response) -> Result<Answer, RpcError> {
+        let answer = self.answer(response).await?;
+        Ok(if visit.session.is_some() { answer.within_session() } else { answer })
     }
 
     /// Ends the session there.
@@ -189,6 +231,11 @@ pub(super) fn broken(what: &str) -> RpcError {
     RpcError::of(Reason::BackendUnavailable, what.to_owned())
 }
 
+/// The server's answer, or something before it, cannot be taken.
+pub(super) fn too_long() -> RpcError {
+    RpcError::of(Reason::EventTooLarge, "The server's answer is longer than a message may be")
+}
+
 /// A URL without what may be secret: user, password, query and fragment.
 pub(super) fn place(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
@@ -228,6 +275,31 @@ mod tests {
     }
 
     #[test]
+    fn an_endpoint_is_of_the_same_origin() {
+        let door = Door::new(&Upstream::new("http://user:key@example.com/a/sse?key=1")).unwrap();
+        for (name, expected) in [
+            ("/messages?id=1", "http://user:key@example.com/messages?id=1"),
+            ("messages", "http://user:key@example.com/a/messages"),
+            ("?id=1", "http://user:key@example.com/a/sse?id=1"),
+            ("http://example.com:80/messages\n", "http://user:key@example.com/messages"),
+            ("http://other:word@example.com/", "http://user:key@example.com/"),
+        ] {
+            assert_eq!(door.at(name).map(|door| door.url.to_string()).unwrap(), expected);
+        }
+        for name in [
+            "https://example.com/messages",
+            "http://example.com:8080/messages",
+            "http://example.org/messages",
+            "//example.org/messages",
+            "http://example.com@example.org/",
+            "http://[",
+            "data:,",
+        ] {
+            assert!(door.at(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
     fn a_url_that_is_refused_is_not_repeated() {
         for url in ["ftp://user:key@example.com/?key", "http://user:key@:key/", "key"] {
             let refused = Door::new(&Upstream::new(url)).err().unwrap();
@@ -242,6 +314,30 @@ mod tests {
         }
         for id in ["", "a\u{1}", "\u{7f}"] {
             assert_eq!(resume_after(id), None);
+        }
+    }
+
+    #[test]
+    fn a_session_that_is_not_there_is_known_by_the_words() {
+        let within_session = |status: u16, body: &str| {
+            let body = Bytes::copy_from_slice(body.as_bytes());
+            let answer = Answer::Refused(StatusCode::from_u16(status).unwrap(), body).within_session();
+            matches!(answer, Answer::Unknown)
+        };
+        for body in [
+            r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#,
+            "Invalid or missing session ID",
+            "No transport found for sessionId",
+        ] {
+            assert!(within_session(400, body), "{body}");
+            assert!(!within_session(403, body), "{body}");
+        }
+        for body in [
+            "",
+            r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"Bad Request"},"id":null}"#,
+            r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"your browser session is over"},"id":7}"#,
+        ] {
+            assert!(!within_session(400, body), "{body}");
         }
     }
 

@@ -8,7 +8,7 @@ use tenure_session::port::backend::Reply;
 use tenure_session::runtime::CallContext;
 use tenure_session::{Method, RawJson, RequestId};
 
-use super::door::{Answer, broken, may_pass, resume_after};
+use super::door::{Answer, broken, may_pass, resume_after, too_long};
 use super::events::Events;
 use super::link::Remote;
 
@@ -31,6 +31,9 @@ impl Remote {
                 tries = 0;
                 last = event.id.or(last);
                 retry = event.retry.unwrap_or(retry);
+                if event.too_long.is_some() {
+                    return Err(too_long());
+                }
                 let Some(data) = event.data else { continue };
                 match Message::parse(&data) {
                     Ok(Message::Response(response)) if response.id == *id => return response.outcome,

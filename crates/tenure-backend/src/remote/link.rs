@@ -1,5 +1,6 @@
 //! A link to a server elsewhere: the handshake, requests, notifications in their order, and its end.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
 use tenure_session::runtime::{CallContext, Outlet};
 use tenure_session::{Method, Notification, RawJson, Reason, RequestId, RpcError, rules};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::door::{Answer, Door, Visit, broken};
@@ -26,6 +27,11 @@ use crate::handshake::params_for;
 /// How long it may take to post something that has no answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a request waits for the stream of what belongs to no request.
+const HEAD_START: Duration = Duration::from_millis(500);
+/// Errors of a server that speaks the stateless protocol, and so not the oldest transport.
+const NEWER: RangeInclusive<i64> = -32022..=-32020;
+
 /// The server as one session sees it.
 pub(super) struct Remote {
     pub(super) door: Arc<Door>,
@@ -34,26 +40,42 @@ pub(super) struct Remote {
     next: AtomicU64,
     /// A request waits for the notifications before it, so that it does not overtake them.
     notes: Notes,
+    /// The stream of what belongs to no request is being opened. Requests wait for it: what the server says or asks on
+    /// it while there is none may be lost.
+    opening: watch::Sender<bool>,
     /// Questions to the client under way, by the server's id for them; dropping one withdraws it.
     asking: Mutex<HashMap<RequestId, AbortOnDropHandle<()>>>,
 }
 
+/// Why there is no session.
+pub(super) struct NotOpened {
+    pub(super) error: RpcError,
+    /// The server takes no messages at this place; it may speak another transport.
+    pub(super) takes_no_post: bool,
+}
+
+impl From<RpcError> for NotOpened {
+    fn from(error: RpcError) -> Self {
+        Self { error, takes_no_post: false }
+    }
+}
+
 /// Opens a session there.
-pub(super) async fn open(door: Arc<Door>, open: Open) -> Result<Opened, RpcError> {
+pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpened> {
     #[derive(Deserialize)]
     struct Answered {
         #[serde(rename = "protocolVersion")]
         version: String,
     }
     let id = RequestId::from_number(0);
-    let params = params_for(&open);
+    let params = params_for(open);
     let body = message::write_request(&id, &Method::Initialize, Some(&params));
-    let (response, mut stay) = Stay::begin(&door, body).await?;
+    let (response, mut stay) = Stay::begin(door, body).await?;
     let result = match door.answer(response).await? {
         Answer::Json(body) => outcome(&body, &id)?,
         Answer::Stream(mut events) => loop {
             let Some(event) = events.next().await else {
-                return Err(broken("The server broke off its answer to initialize"));
+                return Err(broken("The server broke off its answer to initialize").into());
             };
             // What else it says before the session has begun has no place to go.
             match event.data.as_ref().map(Message::parse) {
@@ -61,17 +83,25 @@ pub(super) async fn open(door: Arc<Door>, open: Open) -> Result<Opened, RpcError
                 _ => {}
             }
         },
-        answer => return Err(refusal(answer)),
+        answer => {
+            let is_status = match &answer {
+                Answer::Refused(status, _) => matches!(status.as_u16(), 400 | 405),
+                answer => matches!(answer, Answer::Unknown),
+            };
+            let error = refusal(answer);
+            return Err(NotOpened { takes_no_post: is_status && !NEWER.contains(&error.code()), error });
+        }
     };
     let answered = result.read::<Answered>().ok();
     stay.agreed(answered.and_then(|answered| HeaderValue::from_str(&answered.version).ok()));
     let (notes, waiting) = Notes::new();
     let remote = Arc::new(Remote {
-        door,
-        outlet: open.outlet,
+        door: Arc::clone(door),
+        outlet: open.outlet.clone(),
         visit: stay.visit().clone(),
         next: AtomicU64::new(0),
         notes,
+        opening: watch::Sender::new(false),
         asking: Mutex::default(),
     });
     #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
@@ -147,6 +177,13 @@ impl Remote {
 
     async fn request(self: &Arc<Self>, id: &RequestId, body: Bytes, context: &Arc<CallContext>) -> Reply {
         self.notes.all_said().await?;
+        if *self.opening.borrow() {
+            let mut opening = self.opening.subscribe();
+            if tokio::time::timeout(HEAD_START, opening.wait_for(|opening| !opening)).await.is_err() {
+                // Some servers say nothing at all until there is something on it; they are waited for once.
+                self.opened();
+            }
+        }
         let mut unanswered = Unanswered { remote: Arc::clone(self), id: id.clone(), is_answered: false };
         let reply = self.post(id, body, context).await;
         unanswered.is_answered = true;
@@ -163,6 +200,11 @@ impl Remote {
             }
             answer => Err(refusal(answer)),
         }
+    }
+
+    /// The stream of what belongs to no request is there, or will not be.
+    pub(super) fn opened(&self) {
+        self.opening.send_if_modified(std::mem::take);
     }
 
     /// Resolves when the link has ended and the server has had time to end its answers.
@@ -207,7 +249,7 @@ fn outcome(body: &Bytes, id: &RequestId) -> Reply {
 }
 
 /// The error for an answer that is none: the server's own, if it sent one.
-fn refusal(answer: Answer) -> RpcError {
+pub(super) fn refusal(answer: Answer) -> RpcError {
     match answer {
         Answer::Refused(status, body) => match Message::parse(&body) {
             Ok(Message::Response(response)) => response.outcome.err().unwrap_or_else(|| broken("no answer")),
@@ -262,6 +304,7 @@ impl Link for RemoteLink {
             tracing::warn!(method = %notification.method, "the server upstream is behind; dropped a notification");
         }
         if begun {
+            self.remote.opening.send_replace(true);
             let remote = Arc::clone(&self.remote);
             #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
             let listener = tokio::spawn(async move {

@@ -18,7 +18,9 @@ pub(super) async fn listen(remote: Arc<Remote>) {
     loop {
         // After an id that cannot be sent, the stream is opened anew.
         let after = last.as_deref().and_then(resume_after);
-        match remote.door.get(&remote.visit, after).await {
+        let answer = remote.door.get(&remote.visit, after).await;
+        remote.opened();
+        match answer {
             Ok(Answer::Stream(mut events)) => {
                 while let Some(event) = events.next().await {
                     pause = RETRY;

@@ -1,16 +1,19 @@
-//! MCP servers elsewhere, reached over Streamable HTTP.
+//! MCP servers elsewhere, reached over Streamable HTTP, or over the HTTP+SSE that came before it (`manner`).
 //!
 //! A session of ours has a session there. Requests are posted one by one; an answer is JSON or a stream of events,
 //! which is resumed if it breaks off (`follow`). What belongs to no request comes on a stream of its own
 //! (`listen`). A server that has forgotten the session says 404: the link is then lost, and the runtime opens
 //! another and repeats what was refused. Notifications keep their place among the requests (`notes`), and whatever
 //! becomes of a session here, the one there is ended (`stay`). Nothing of the client's own credentials is passed on.
+//! Over HTTP+SSE a session there is one stream, and lives as long as that (`http_sse`).
 
 mod door;
 mod events;
 mod follow;
+mod http_sse;
 mod link;
 mod listen;
+mod manner;
 mod notes;
 mod stay;
 
@@ -22,6 +25,7 @@ use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Open, Opened};
 
 use self::door::Door;
+use self::manner::Manner;
 
 /// Where the server is, and how it is talked to.
 #[derive(Clone)]
@@ -59,6 +63,7 @@ impl std::fmt::Debug for Upstream {
 /// A backend that opens a session at a server elsewhere for every session of ours.
 pub struct RemoteBackend {
     door: Arc<Door>,
+    manner: Arc<Manner>,
 }
 
 impl RemoteBackend {
@@ -67,13 +72,14 @@ impl RemoteBackend {
     /// # Errors
     /// When the URL or a header makes no sense.
     pub fn new(upstream: &Upstream) -> Result<Self, String> {
-        Ok(Self { door: Arc::new(Door::new(upstream)?) })
+        Ok(Self { door: Arc::new(Door::new(upstream)?), manner: Arc::new(Manner::unknown()) })
     }
 }
 
 impl Backend for RemoteBackend {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
-        Box::pin(link::open(Arc::clone(&self.door), open))
+        let (door, manner) = (Arc::clone(&self.door), Arc::clone(&self.manner));
+        Box::pin(async move { manner.open(&door, open).await })
     }
 }
 

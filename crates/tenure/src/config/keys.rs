@@ -190,7 +190,7 @@ keys! {
     /// The most files that it may have open, and each process that it starts.
     "child.max_files": Optional<Count<16>> => config.child.max_files;
 
-    /// The endpoint of a server that speaks MCP over Streamable HTTP.
+    /// The endpoint of a server that speaks MCP over Streamable HTTP, or over HTTP+SSE of 2024-11-05.
     "upstream.url": Optional<Endpoint> => config.upstream.url;
     /// Headers that go with every request to it, each as `Name: value`. A value may be `env:VARIABLE` or `file:PATH`,
     /// so that a secret need not stand here.

@@ -13,12 +13,12 @@ use tenure_session::runtime::{Fanout, News, Outlet};
 use tenure_session::{Method, RawJson, rules};
 
 use super::super::pipes::Ear;
-use super::super::traffic::gone;
 use super::levels::Levels;
 use super::member::{Member, Said};
 use super::splice;
 use super::topics::Topics;
 use super::traffic::Traffic;
+use crate::traffic::gone;
 
 pub(super) struct Crowd {
     pub(super) traffic: Arc<Traffic>,

@@ -9,10 +9,10 @@ use tenure_session::runtime::CallContext;
 use tenure_session::{Method, Notification, Reason, RpcError, rules};
 use tokio::sync::oneshot;
 
-use super::super::traffic::gone;
 use super::crowd::spawn;
 use super::member::Member;
 use super::server::Server;
+use crate::traffic::gone;
 
 pub(super) struct SharedLink {
     pub(super) server: Arc<Server>,

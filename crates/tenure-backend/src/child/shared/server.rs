@@ -14,10 +14,10 @@ use super::super::backoff::Life;
 use super::super::link::Failure;
 use super::super::pipes::{OUT, Pipes};
 use super::super::process::{Handle, Process};
-use super::super::traffic::gone;
 use super::crowd::Crowd;
 use super::splice;
 use super::traffic::Traffic;
+use crate::traffic::gone;
 
 pub(super) struct Server {
     pub(super) crowd: Arc<Crowd>,

@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::pool::NoChild;
-use super::super::traffic::gone;
 use super::super::{Inner, PATIENCE, not_started};
 use super::link::SharedLink;
 use super::server::Server;
+use crate::traffic::gone;
 
 /// Whose failures they are, for the pauses between them.
 const LABEL: &str = "shared";

@@ -15,9 +15,9 @@ use tenure_session::runtime::CallContext;
 use tenure_session::{Method, RawJson, Reason, RequestId, RpcError};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::super::traffic::{gone, line};
 use super::member::{Member, Said};
 use super::splice;
+use crate::traffic::{gone, line};
 
 /// Answers to questions of the server that may wait to be written. Beyond that it gets none.
 const ANSWERS: usize = 128;

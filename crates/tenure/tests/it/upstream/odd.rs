@@ -27,14 +27,14 @@ async fn calling(server: &mut Server, session: &Session) -> (Asked, Connection) 
 }
 
 /// The answer to a call, on a stream or not: that depends on how fast the machine is.
-async fn answer(mut call: Connection) -> Value {
+pub(super) async fn answer(mut call: Connection) -> Value {
     let response = call.response().await;
     let text = response.text();
     let message = text.lines().find_map(|line| line.strip_prefix("data: {")).map(|rest| format!("{{{rest}"));
     serde_json::from_str(&message.unwrap_or(text)).expect("JSON")
 }
 
-fn news(text: &str) -> Value {
+pub(super) fn news(text: &str) -> Value {
     json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": text } })
 }
 
@@ -162,6 +162,7 @@ async fn a_session_that_never_began_does_not_stay_behind() {
 #[tokio::test]
 async fn a_server_hears_of_a_call_whose_time_is_up() {
     let (mut server, _front, session) = through(&[("timeouts.request", "200ms")]).await;
+    server.get().await.refuse("405 Method Not Allowed").await;
     let (asked, call) = calling(&mut server, &session).await;
     assert_eq!(answer(call).await["error"]["data"]["reason"], "timed_out");
     let cancelled = server.post("notifications/cancelled").await;
@@ -189,4 +190,36 @@ async fn a_call_that_never_left_says_so() {
     let error = session.tool(7, "any", &json!({})).await.json()["error"].clone();
     assert_eq!(error["data"]["reason"], "backend_unavailable");
     assert_eq!(error["data"]["refused"], true, "so the client may call again: {error}");
+}
+
+#[tokio::test]
+async fn a_session_that_was_forgotten_is_opened_anew_though_the_server_says_400() {
+    let (mut server, front, session) = through(&[]).await;
+    server.get().await.refuse("405 Method Not Allowed").await;
+    let (asked, call) = calling(&mut server, &session).await;
+    let words =
+        r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"No valid session ID provided"},"id":null}"#;
+    asked.refuse_with("400 Bad Request", words).await;
+    server.shake_hands().await;
+    server.post("tools/call").await.answer(&json!({ "result": {} })).await;
+    assert_eq!(answer(call).await["result"], json!({}));
+    assert_eq!(front.sessions().tallies().created, 1, "the client noticed nothing");
+}
+
+#[tokio::test]
+async fn a_call_waits_for_the_stream_that_questions_may_come_on() {
+    let (mut server, _front, session) = through(&[]).await;
+    let stream = server.get().await;
+    let first = session.request(7, "tools/call", &json!({ "name": "any" })).begin(session.server).await;
+    let early = tokio::time::timeout(Duration::from_millis(200), server.post("tools/call")).await;
+    assert!(early.is_err(), "a question of this call would be lost");
+    // A server that does not even say that it has the stream is waited for once.
+    server.post("tools/call").await.answer(&json!({ "result": {} })).await;
+    assert_eq!(answer(first).await["result"], json!({}));
+    let begun = tokio::time::Instant::now();
+    let (asked, second) = calling(&mut server, &session).await;
+    assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
+    asked.answer(&json!({ "result": {} })).await;
+    assert_eq!(answer(second).await["result"], json!({}));
+    drop(stream);
 }

@@ -76,6 +76,11 @@ impl Server {
         self.next(method, |asked| asked.body["method"] == method).await
     }
 
+    /// Whether something was posted there that nobody waited for.
+    pub(super) fn has_post_to(&self, path: &str) -> bool {
+        self.early.iter().any(|asked| asked.head.starts_with(&format!("post {path} ")))
+    }
+
     async fn next(&mut self, what: &str, is_it: impl Fn(&Asked) -> bool) -> Asked {
         if let Some(at) = self.early.iter().position(&is_it) {
             return self.early.remove(at);
@@ -90,6 +95,11 @@ impl Server {
             }
         })
         .await
+    }
+
+    /// The next response that is posted.
+    pub(super) async fn posted_answer(&mut self) -> Asked {
+        self.next("an answer", |asked| asked.body.get("result").is_some()).await
     }
 
     /// Does its part of the handshake.
@@ -127,8 +137,14 @@ impl Asked {
     }
 
     /// Answers with a status line and headers, and nothing else.
-    pub(super) async fn refuse(mut self, status: &str) {
-        self.write(&format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")).await;
+    pub(super) async fn refuse(self, status: &str) {
+        self.refuse_with(status, "").await;
+    }
+
+    /// The same, with a body.
+    pub(super) async fn refuse_with(mut self, status: &str, body: &str) {
+        let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}", body.len());
+        self.write(&format!("{head}\r\n\r\n{body}")).await;
     }
 
     pub(super) async fn accept(self) {
@@ -137,12 +153,7 @@ impl Asked {
 
     /// Answers `initialize` with a session.
     pub(super) async fn begin_session(self) {
-        let result = json!({
-            "protocolVersion": "2025-11-25",
-            "capabilities": { "tools": {}, "logging": {} },
-            "serverInfo": { "name": "odd", "version": "1" },
-        });
-        self.answer(&json!({ "result": result })).await;
+        self.answer(&begun()).await;
     }
 
     /// Answers a request with a `result` or an `error`.
@@ -169,8 +180,25 @@ impl Asked {
         self
     }
 
+    /// Waits until the other side closes the connection.
+    pub(super) async fn closed(mut self) {
+        within("the end of the connection", async {
+            while self.connection.read_buf(&mut Vec::new()).await.is_ok_and(|length| length > 0) {}
+        })
+        .await;
+    }
+
     /// Sends an event on a stream.
     pub(super) async fn event(&mut self, message: &Value) {
         self.write(&format!("data: {message}\n\n")).await;
     }
+}
+
+/// What it says to `initialize`.
+pub(super) fn begun() -> Value {
+    json!({ "result": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": { "tools": {}, "logging": {} },
+        "serverInfo": { "name": "odd", "version": "1" },
+    } })
 }

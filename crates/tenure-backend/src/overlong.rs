@@ -1,8 +1,8 @@
-//! Which request a line answers of which only the start and the end are known.
+//! Which request a message answers of which only the start and the end are known.
 //!
-//! The id stands before the result or after it, depending on who wrote the line. Where that is not plain, nothing is said.
+//! The id stands before the result or after it, depending on who wrote it. Where that is not plain, nothing is said.
 
-/// The number of the request that such a line answers.
+/// The number of the request that such a message answers.
 pub(super) fn answers(start: &[u8], end: &[u8]) -> Option<u64> {
     let (start, end) = (String::from_utf8_lossy(start), String::from_utf8_lossy(end));
     let body = [start.find("\"result\""), start.find("\"error\"")].into_iter().flatten().min()?;

@@ -145,7 +145,7 @@ impl Traffic {
         let call = self.state.lock().calls.remove(&number);
         if let Some(call) = call {
             let error =
-                RpcError::of(Reason::EventTooLarge, "The server's answer is longer than a line may be");
+                RpcError::of(Reason::EventTooLarge, "The server's answer is longer than a message may be");
             drop(call.answer.send(Err(error)));
         }
     }
