@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::session::{Session, State};
-use super::stream::{Known, Slot};
+use super::stream::{Known, Slot, Stream};
 use crate::error::{Error, Reason};
 use crate::id::{EventId, Position, StreamId};
 use crate::limits::{OnGap, UnknownEventId};
@@ -200,6 +200,20 @@ impl Session {
         }
     }
 
+    /// The streams of requests that nobody reads although not everything on them was given to a reader, each with the
+    /// last event that was: for a client whose one connection carries all its streams, and who comes back to them.
+    pub fn unread_streams(&self) -> Vec<EventId> {
+        let state = self.state.lock();
+        let unread = |(id, stream): (&StreamId, &Stream)| {
+            let all = stream.ended && stream.delivered >= stream.last && stream.unlogged.is_empty();
+            let unread = *id != StreamId::STANDALONE && stream.reader.is_none() && !all;
+            unread.then(|| EventId::new(&self.key, *id, stream.delivered))
+        };
+        let mut streams: Vec<EventId> = state.streams.iter().filter_map(unread).collect();
+        streams.sort_by_key(|id| id.stream);
+        streams
+    }
+
     /// Asks whoever listens to news to come back later, once everything so far was taken.
     pub fn close_news(&self) {
         self.close_connection(&mut self.state.lock(), StreamId::STANDALONE);
@@ -224,6 +238,11 @@ impl Reader {
     /// The session this reader belongs to.
     pub fn session(&self) -> &Arc<Session> {
         &self.session
+    }
+
+    /// The stream it reads.
+    pub fn stream(&self) -> StreamId {
+        self.stream
     }
 
     /// The next thing to write, or `None` when the response is complete.

@@ -5,18 +5,26 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 
 use super::body::Body;
+use super::doors::{Doorkeeper, Doors};
 use super::endpoint::{Endpoint, Remote};
 
 /// Everything the server answers. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Router {
     mcp: Endpoint,
+    pub(crate) doors: Doorkeeper,
 }
 
 impl Router {
     /// Serves this endpoint at `/mcp`, with `/healthz` and `/readyz` beside it.
     pub fn new(mcp: Endpoint) -> Self {
-        Self { mcp }
+        Self { mcp, doors: Doorkeeper::default() }
+    }
+
+    /// Opens doors beside it, for clients that do not speak Streamable HTTP.
+    #[must_use]
+    pub fn with_doors(self, doors: Doors) -> Self {
+        Self { doors: Doorkeeper::new(doors), ..self }
     }
 
     /// Answers one request.
@@ -37,6 +45,9 @@ impl Router {
             }
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
+            path if let Some(door) = self.doors.at(path) => {
+                Box::pin(self.doors.handle(door, &self.mcp, request, remote)).await
+            }
             _ => Self::text(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp\n"),
         }
     }
