@@ -364,7 +364,8 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
         Access::InUse(failure) => return Err(failure),
     };
     let (sessions, states) = sessions(&opened, config, config.limits.clone(), served)?;
-    let router = Router::new(Endpoint::new(sessions.clone(), config.rules.clone()));
+    let endpoint = Endpoint::new(sessions.clone(), config.rules.clone());
+    let router = Router::new(endpoint).with_doors(config.doors.clone());
     let server = Server::bind(config.listen, router, tls, config.bounds.clone()).await.map_err(|error| {
         Failure::new(format!("cannot listen on `{}`", config.listen))
             .caused_by(error)
