@@ -200,14 +200,21 @@ impl Session {
         }
     }
 
-    /// The streams of requests that nobody reads although not everything on them was given to a reader, each with the
-    /// last event that was: for a client whose one connection carries all its streams, and who comes back to them.
-    pub fn unread_streams(&self) -> Vec<EventId> {
+    /// The streams of requests that nobody reads: for a client whose one connection carries all its streams, and who
+    /// comes back. It has heard of those up to the number `highest`; the ones beyond it are given from their
+    /// beginning. Without a number, each is given after the last event that a reader was given, if there is more.
+    pub fn unread_streams(&self, highest: Option<u32>) -> Vec<EventId> {
         let state = self.state.lock();
         let unread = |(id, stream): (&StreamId, &Stream)| {
-            let all = stream.ended && stream.delivered >= stream.last && stream.unlogged.is_empty();
-            let unread = *id != StreamId::STANDALONE && stream.reader.is_none() && !all;
-            unread.then(|| EventId::new(&self.key, *id, stream.delivered))
+            let after = match highest {
+                Some(highest) => (id.number() > highest).then_some(Position::START),
+                None => {
+                    let all = stream.ended && stream.delivered >= stream.last && stream.unlogged.is_empty();
+                    (!all).then_some(stream.delivered)
+                }
+            };
+            let after = after.filter(|_| *id != StreamId::STANDALONE && stream.reader.is_none());
+            after.map(|after| EventId::new(&self.key, *id, after))
         };
         let mut streams: Vec<EventId> = state.streams.iter().filter_map(unread).collect();
         streams.sort_by_key(|id| id.stream);
@@ -240,9 +247,9 @@ impl Reader {
         &self.session
     }
 
-    /// The stream it reads.
-    pub fn stream(&self) -> StreamId {
-        self.stream
+    /// The stream it reads, and the place on it that was read last.
+    pub fn after(&self) -> EventId {
+        self.event_id(self.cursor)
     }
 
     /// The next thing to write, or `None` when the response is complete.

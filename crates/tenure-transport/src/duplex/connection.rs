@@ -119,11 +119,9 @@ impl Connection {
     /// Goes on with a session whose client has come back: after the cursor, or after what was read last.
     pub(crate) async fn resume(&mut self, session: Arc<Session>, cursor: Option<&Cursor>) {
         let key = session.id().key();
-        let unread = session.unread_streams();
-        let unread = match cursor {
-            Some(cursor) => cursor.resume(unread, &key),
-            None => unread,
-        };
+        let mut unread = session.unread_streams(cursor.map(Cursor::highest));
+        unread.extend(cursor.iter().flat_map(|cursor| cursor.unfinished(&key)));
+        unread.sort_by_key(|event| event.stream);
         for event in unread {
             match session.listen(Some(event.to_string().as_bytes())).await {
                 // Whose answers are to come on it is not known any more; the stream itself says it.
@@ -262,6 +260,7 @@ impl Connection {
         let after = after.map(|event| event.to_string());
         match session.listen(after.as_ref().map(String::as_bytes)).await {
             Ok(reader) => {
+                self.begin(reader.after()).await;
                 let news = self.outlet(session).news(reader, self.tasks.leaving.clone());
                 let over = self.tasks.over.clone();
                 self.tasks.spawn(async move {
@@ -314,10 +313,13 @@ impl Connection {
 
     /// Carries the stream of these requests.
     async fn carry(&self, session: &Arc<Session>, reader: Reader, waiting: Vec<RequestId>) {
-        let stream = reader.stream();
-        // Said before another stream can begin, so that the order of the queue is that of the streams.
-        drop(self.output.send(Outgoing::Begun(stream)).await);
+        self.begin(reader.after()).await;
         self.tasks.spawn(self.outlet(session).answers(reader, waiting));
+    }
+
+    /// Said before another stream can begin, so that the order of the queue is that of the streams.
+    async fn begin(&self, after: EventId) {
+        drop(self.output.send(Outgoing::Begun(after)).await);
     }
 
     fn notification(&self, notification: Notification) {

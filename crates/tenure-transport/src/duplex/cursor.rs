@@ -28,9 +28,9 @@ impl Cursor {
                 self.streams.insert(event.stream, event.position);
             }
             Outgoing::Message { event: None, .. } => {}
-            Outgoing::Begun(stream) => {
-                self.highest = self.highest.max(stream.number());
-                self.streams.entry(*stream).or_default();
+            Outgoing::Begun(after) => {
+                self.highest = self.highest.max(after.stream.number());
+                self.streams.insert(after.stream, after.position);
             }
             Outgoing::Ended(stream) => {
                 self.streams.remove(stream);
@@ -38,17 +38,18 @@ impl Cursor {
         }
     }
 
-    /// Where to go on with each stream, given those that nobody reads at the moment. Streams that the client has
-    /// heard to their end are not among them.
-    pub(crate) fn resume(&self, unread: Vec<EventId>, key: &SessionKey) -> Vec<EventId> {
-        let named = self.streams.iter().filter(|(stream, _)| **stream != StreamId::STANDALONE);
-        let named = named.map(|(stream, position)| EventId::new(key, *stream, *position));
-        // What a reader was given of those may not have reached the client.
-        let fresh = unread.into_iter().filter(|event| event.stream.number() > self.highest);
-        named.chain(fresh.map(|event| EventId::new(key, event.stream, Position::START))).collect()
+    /// The highest number of a stream that the client has heard of.
+    pub(crate) fn highest(&self) -> u32 {
+        self.highest
     }
 
-    /// The last event of the stream that belongs to no request, if there was one.
+    /// Where to go on with the streams of requests that the client has not heard to their end.
+    pub(crate) fn unfinished(&self, key: &SessionKey) -> impl Iterator<Item = EventId> {
+        let streams = self.streams.iter().filter(|(stream, _)| **stream != StreamId::STANDALONE);
+        streams.map(|(stream, position)| EventId::new(key, *stream, *position))
+    }
+
+    /// The last event of the stream that belongs to no request, if that was read.
     pub(crate) fn news(&self, key: &SessionKey) -> Option<EventId> {
         let position = self.streams.get(&StreamId::STANDALONE)?;
         Some(EventId::new(key, StreamId::STANDALONE, *position))
@@ -103,11 +104,12 @@ mod tests {
     fn what_was_said_is_not_said_again_and_the_rest_is() {
         let mut cursor = Cursor::default();
         for outgoing in [
-            Outgoing::Begun(StreamId::new(1)),
-            Outgoing::Begun(StreamId::new(2)),
+            Outgoing::Begun(event(0, 4)),
+            Outgoing::Begun(event(1, 0)),
+            Outgoing::Begun(event(2, 0)),
             said(2, 7),
             said(0, 8),
-            Outgoing::Begun(StreamId::new(3)),
+            Outgoing::Begun(event(3, 0)),
             said(3, 9),
             Outgoing::Ended(StreamId::new(3)),
             Outgoing::plain(Bytes::new()),
@@ -116,9 +118,9 @@ mod tests {
         }
         assert_eq!(cursor.to_string(), "3.0-8.1-0.2-7");
         assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor.clone()));
-        // Stream 3 was heard to its end; 4 began after the client left, and a reader was given something of it.
-        let resumed = cursor.resume(vec![event(1, 0), event(3, 9), event(4, 12)], &KEY);
-        assert_eq!(resumed, [event(1, 0), event(2, 7), event(4, 0)]);
+        // Stream 3 was heard to its end.
+        assert_eq!(cursor.unfinished(&KEY).collect::<Vec<_>>(), [event(1, 0), event(2, 7)]);
+        assert_eq!(cursor.highest(), 3);
         assert_eq!(cursor.news(&KEY), Some(event(0, 8)));
     }
 

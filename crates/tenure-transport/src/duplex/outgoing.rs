@@ -17,8 +17,8 @@ pub(crate) enum Outgoing {
         /// The event that it is, if one can come back after it.
         event: Option<EventId>,
     },
-    /// A stream begins. Stands before any event of this stream and of those after it.
-    Begun(StreamId),
+    /// A stream begins, after this event. Stands before any event of this stream and of those that began later.
+    Begun(EventId),
     /// All of a stream was said.
     Ended(StreamId),
 }

@@ -56,7 +56,7 @@ pub(crate) enum Ended {
 impl Outlet {
     /// Carries the stream of these requests until all are answered.
     pub(crate) async fn answers(self, reader: Reader, waiting: Vec<RequestId>) {
-        let (stream, output) = (reader.stream(), self.output.clone());
+        let (stream, output) = (reader.after().stream, self.output.clone());
         let mut pump = Pump::new(self, reader, waiting);
         loop {
             match pump.carry().await {

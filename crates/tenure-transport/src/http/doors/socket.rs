@@ -82,13 +82,11 @@ impl Doorkeeper {
         let (keep_alive, seat) = (rules.keep_alive, parts.extensions.get::<Seat>().cloned());
         let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
         self.spawn(async move {
-            // Counts among the connections as long as the socket is open.
-            let _seat = seat;
             match upgrade.await {
                 Ok(upgraded) => {
                     let io = TokioIo::new(upgraded);
                     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-                    talk(talking, socket, keep_alive).await;
+                    talk(talking, socket, seat, keep_alive).await;
                 }
                 Err(error) => tracing::debug!(%error, "a connection did not become a socket"),
             }
@@ -109,12 +107,13 @@ impl Doorkeeper {
     }
 }
 
-async fn talk(talking: Talking, socket: Socket, keep_alive: Duration) {
+async fn talk(talking: Talking, socket: Socket, seat: Option<Seat>, keep_alive: Duration) {
     let (sink, stream) = socket.split();
     let (output, messages) = mpsc::channel(MAX_WAITING);
     let (heard, pongs) = mpsc::channel(1);
     let (farewell, fault) = (Farewell::default(), Arc::default());
-    let input = Frames { stream, heard, goodbye: false, ended: false, fault: Arc::clone(&fault) };
+    let input =
+        Frames { stream, heard, goodbye: false, ended: false, fault: Arc::clone(&fault), _seat: seat };
     let writing =
         Writing { messages, pongs, cursor: talking.cursor(), farewell: farewell.clone(), fault, keep_alive };
     // Beside the talk, because it has to write while nobody waits for it.
@@ -160,6 +159,8 @@ struct Frames {
     ended: bool,
     /// Why the socket has to be closed, if the client broke the rules.
     fault: Arc<OnceLock<CloseCode>>,
+    // Counts among the connections as long as the socket is open.
+    _seat: Option<Seat>,
 }
 
 impl Input for Frames {
