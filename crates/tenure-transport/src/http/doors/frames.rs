@@ -95,6 +95,13 @@ impl Writer {
     async fn send(&mut self, batch: &mut Vec<Outgoing>) -> Result<(), tungstenite::Error> {
         for outgoing in batch.drain(..) {
             self.written.pass(&outgoing);
+            if let Outgoing::Begun(_) = outgoing {
+                // Where a stream begins for this client is known, whatever arrives.
+                self.arrived.pass(&outgoing);
+                if let Some(ping) = &mut self.ping {
+                    ping.cursor.pass(&outgoing);
+                }
+            }
             let Outgoing::Message { body, .. } = outgoing else { continue };
             match Utf8Bytes::try_from(body) {
                 Ok(text) => self.sink.feed(Message::Text(text)).await?,
