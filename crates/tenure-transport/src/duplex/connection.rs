@@ -118,6 +118,8 @@ impl Connection {
 
     /// Goes on with a session whose client has come back: after the cursor, or after what was read last.
     pub(crate) async fn resume(&mut self, session: Arc<Session>, cursor: Option<&Cursor>) {
+        // First, because whoever waits for this may give up.
+        self.session = Some(Arc::clone(&session));
         let key = session.id().key();
         let mut unread = session.unread_streams(cursor.map(Cursor::highest));
         unread.extend(cursor.iter().flat_map(|cursor| cursor.unfinished(&key)));
@@ -132,7 +134,6 @@ impl Connection {
             }
         }
         self.listen(&session, cursor.and_then(|cursor| cursor.news(&key))).await;
-        self.session = Some(session);
     }
 
     /// Takes messages until there are no more, or nobody reads the answers.
@@ -179,7 +180,7 @@ impl Connection {
         };
         match incoming {
             Ok(Incoming::One(Message::Request(request))) => self.request(request, lines).await,
-            Ok(Incoming::One(Message::Notification(notification))) => self.notification(notification),
+            Ok(Incoming::One(Message::Notification(notification))) => self.notification(notification).await,
             Ok(Incoming::One(Message::Response(response))) => self.response(response),
             Ok(Incoming::Batch(elements)) => {
                 if let Err(error) = self.batch(&elements).await {
@@ -322,15 +323,19 @@ impl Connection {
         drop(self.output.send(Outgoing::Begun(after)).await);
     }
 
-    fn notification(&self, notification: Notification) {
+    async fn notification(&self, notification: Notification) {
         let Some(session) = &self.session else {
             tracing::debug!(method = %notification.method, "ignored a notification before initialize");
             return;
         };
         session.touch();
+        let initialized = notification.method == Method::Initialized;
         // The session is over: then so is the connection, and the client finds out.
         if let Err(error) = session.notification(notification) {
             tracing::debug!(session = session.label(), %error, "dropped a notification");
+        } else if initialized && self.manner.returns.is_some() {
+            // Said once and never again, so it has to outlive a crash before anything is built on it.
+            session.saved().await;
         }
     }
 

@@ -195,9 +195,9 @@ pub(super) struct OpenPost {
 }
 
 impl OpenPost {
-    /// Its secret name, for the owner.
-    pub(super) fn expose(&self) -> String {
-        self.name.expose()
+    /// Its secret name.
+    pub(super) fn name(&self) -> SessionId {
+        self.name
     }
 }
 

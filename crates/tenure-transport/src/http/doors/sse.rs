@@ -64,8 +64,8 @@ impl Doorkeeper {
         let (last, written) = oneshot::channel();
         let talk = Talk {
             messages,
-            opening: Some(format!("event: endpoint\ndata: /messages?sessionId={}\n", post.expose())),
-            name: talking.is_own().then(|| id.expose()),
+            post: Some(post.name()),
+            name: talking.is_own().then_some(id),
             opened: talking.opened(),
             cursor: talking.cursor(),
             last: Some(last),
@@ -185,10 +185,10 @@ impl Parting for Posted {
 #[derive(Debug)]
 pub(in crate::http) struct Talk {
     messages: mpsc::Receiver<Outgoing>,
-    /// The first event, until it was said.
-    opening: Option<String>,
+    /// Where to post to, until it was said.
+    post: Option<SessionId>,
     /// The name of the session, if events have ids.
-    name: Option<String>,
+    name: Option<SessionId>,
     /// The session is there, so that one can come back to it.
     opened: CancellationToken,
     cursor: Cursor,
@@ -204,8 +204,8 @@ pub(in crate::http) struct Talk {
 impl Talk {
     pub(in crate::http) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = BytesMut::new();
-        if let Some(opening) = self.opening.take() {
-            out.put_slice(opening.as_bytes());
+        if let Some(post) = self.post.take() {
+            write(&mut out, format_args!("event: endpoint\ndata: /messages?sessionId={}\n", post.expose()));
             self.write_id(&mut out);
             out.put_u8(b'\n');
         }
@@ -242,11 +242,14 @@ impl Talk {
     }
 
     fn write_id(&self, out: &mut BytesMut) {
-        use std::io::Write;
-        if let Some(name) = self.name.as_ref().filter(|_| self.opened.is_cancelled()) {
-            writeln!(out.writer(), "id: {name}.{}", self.cursor).expect("writing to memory does not fail");
+        if let Some(name) = self.name.filter(|_| self.opened.is_cancelled()) {
+            write(out, format_args!("id: {}.{}\n", name.expose(), self.cursor));
         }
     }
+}
+
+fn write(out: &mut BytesMut, text: std::fmt::Arguments<'_>) {
+    std::io::Write::write_fmt(&mut out.writer(), text).expect("writing to memory does not fail");
 }
 
 impl Drop for Talk {

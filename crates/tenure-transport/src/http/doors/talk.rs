@@ -155,7 +155,13 @@ impl Talking {
         connection.tasks = tasks.clone();
         let _kill_on_drop = tasks.kill.clone().drop_guard();
         if let Some((session, cursor)) = self.resumed.take() {
-            connection.resume(session, cursor.as_ref()).await;
+            // It waits for room in the queue; whoever has reason not to is heard right below.
+            tokio::select! {
+                () = connection.resume(session, cursor.as_ref()) => {}
+                () = output.closed() => {}
+                () = self.presence.replaced.cancelled() => {}
+                () = stop.cancelled() => {}
+            }
         }
         let mut reading = Box::pin(connection.read(&mut input));
         let silent = async {

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::support::{OldClient, Socket, refusal, shake, tool_call};
 use crate::support::node::{Steered, demo_with, say};
 use crate::support::session::request;
-use crate::support::wait::within;
+use crate::support::wait::{until, within};
 
 const OPEN: &[(&str, &str)] =
     &[("doors.sse", "true"), ("doors.websocket", "true"), ("doors.rpc", "true"), ("shutdown.grace", "5s")];
@@ -16,17 +16,13 @@ async fn a_socket_gets_its_answers_and_is_told_that_the_server_stops() {
     let mut socket = Socket::start(steered.address()).await;
     socket.send(&tool_call(1, "any", &json!({}))).await;
     let call = steered.script.call().await;
+    let sessions = steered.node.sessions().clone();
     let stopping = tokio::spawn(steered.node.stop());
     say(&call, "still working").await;
     assert_eq!(socket.heard().await, "still working");
-    // What it asks anew is refused.
-    while !stopping.is_finished() {
-        socket.send(&request(2, "tools/list", &json!({}))).await;
-        match socket.heard().await.as_str() {
-            "error 2 draining" => break,
-            other => panic!("{other}"),
-        }
-    }
+    until("it takes nothing new", || !sessions.is_ready()).await;
+    socket.send(&request(2, "tools/list", &json!({}))).await;
+    assert_eq!(socket.heard().await, "error 2 draining");
     assert!(!stopping.is_finished());
     call.answer(&json!({}));
     assert_eq!(socket.heard().await, "result 1");
