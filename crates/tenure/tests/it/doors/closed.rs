@@ -37,7 +37,7 @@ async fn each_door_opens_alone() {
             ("doors.mcp_sse", "GET", "/mcp/sse"),
             ("doors.websocket", "GET", "/ws"),
         ] {
-            // A Host that is not allowed: an open door says so, a wrong method or path does not come so far.
+            // Whatever else an open door may find wrong with it, the path and the method are right.
             let ask =
                 Ask::new(method, path).header("Accept", "text/event-stream").header("Content-Type", "text/x");
             let head = ask.begin(node.address()).await.head().await;
