@@ -86,6 +86,8 @@ reasons! {
     TooManyProcesses = "too_many_processes", -31029;
     /// A state was changed by another since it was read.
     Conflict = "conflict", -31009;
+    /// The client does not read what it is sent, so nothing more is taken from it.
+    SlowReader = "slow_reader", -31029;
     /// A body larger than allowed.
     BodyTooLarge = "body_too_large", -32600;
     /// A message to the client larger than one event may be.
@@ -96,6 +98,8 @@ reasons! {
     MethodNotFound = "method_not_found", -32601;
     /// An HTTP method this endpoint does not have.
     MethodNotAllowed = "method_not_allowed", -32600;
+    /// A request without the upgrade to a WebSocket where there is nothing else.
+    UpgradeRequired = "upgrade_required", -32600;
     /// An `Accept` header that admits neither of our answers.
     NotAcceptable = "not_acceptable", -32600;
     /// A `Content-Type` that is not JSON.
@@ -198,7 +202,8 @@ impl Error {
             | Reason::TooManyStreams
             | Reason::TooManyStates
             | Reason::TooManyProcesses
-            | Reason::StateTooLarge => Kind::Full,
+            | Reason::StateTooLarge
+            | Reason::SlowReader => Kind::Full,
             Reason::Interrupted
             | Reason::BackendUnavailable
             | Reason::TimedOut

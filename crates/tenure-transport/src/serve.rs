@@ -11,7 +11,6 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
-use crate::http::Router;
+use crate::http::{Router, Seat};
 use crate::stall::Stall;
 
 pub use crate::http::Remote;
@@ -112,7 +111,6 @@ impl Server {
             .max_concurrent_streams(256);
         let open = std::sync::Arc::new(Semaphore::new(self.bounds.max_connections));
         let connections = TaskTracker::new();
-        let graceful = GracefulShutdown::new();
         let kill = CancellationToken::new();
         let _kill_on_drop = kill.clone().drop_guard();
         loop {
@@ -130,45 +128,47 @@ impl Server {
                 }
             };
             let remote = Remote { address, scheme };
+            let seat = Seat(std::sync::Arc::new(permit));
             // Two kinds of task, because one that may also do TLS would be five times as large.
             match &self.tls {
                 None => {
                     let stream =
                         Stall::new(stream, self.bounds.stall_timeout).opening(self.bounds.header_timeout);
-                    let connection = connect(&http, &self.router, stream, remote);
-                    let connection = graceful.watch(connection);
+                    let connection = connect(&http, &self.router, stream, remote, seat.clone(), &stop);
                     connections.spawn(Until {
                         connection,
                         kill: kill.clone().cancelled_owned(),
                         remote: address,
-                        _permit: permit,
+                        _seat: seat,
                     });
                 }
                 Some(tls) => {
                     let accept = tokio::time::timeout(self.bounds.handshake_timeout, tls.accept(stream));
-                    let (http, router, watcher) = (http.clone(), self.router.clone(), graceful.watcher());
+                    let (http, router, stop) = (http.clone(), self.router.clone(), stop.clone());
                     let (stall, header) = (self.bounds.stall_timeout, self.bounds.header_timeout);
+                    let taken = seat.clone();
                     let connection = async move {
                         let stream = accept.await.map_err(|_| "the TLS handshake took too long")??;
-                        watcher
-                            .watch(connect(&http, &router, Stall::new(stream, stall).opening(header), remote))
-                            .await
+                        let stream = Stall::new(stream, stall).opening(header);
+                        connect(&http, &router, stream, remote, taken, &stop).await
                     };
                     connections.spawn(Until {
                         connection,
                         kill: kill.clone().cancelled_owned(),
                         remote: address,
-                        _permit: permit,
+                        _seat: seat,
                     });
                 }
             }
         }
         drop(self.listener);
         connections.close();
+        let doors = self.router.doors.clone();
+        doors.stop();
         let mut drain = std::pin::pin!(drain);
         let mut finished = std::pin::pin!(async {
-            graceful.shutdown().await;
             connections.wait().await;
+            doors.left().await;
         });
         tokio::select! {
             () = &mut finished => drain.await,
@@ -176,7 +176,9 @@ impl Server {
                 if tokio::time::timeout(LAST_WORDS, &mut finished).await.is_err() {
                     tracing::info!(connections = connections.len(), "closing connections that are still open");
                     kill.cancel();
+                    doors.kill();
                     connections.wait().await;
+                    doors.left().await;
                 }
             }
         }
@@ -201,21 +203,57 @@ fn connect<S>(
     router: &Router,
     stream: S,
     remote: Remote,
-) -> impl GracefulConnection<Error = Failed> + use<S>
+    seat: Seat,
+    stop: &CancellationToken,
+) -> impl Future<Output = Result<(), Failed>> + use<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let router = router.clone();
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         let router = router.clone();
+        if router.doors.may_upgrade(request.uri().path()) {
+            request.extensions_mut().insert(seat.clone());
+        }
         // Boxed, because hyper keeps room for this future as long as the connection lives, also while
         // it only writes a stream.
         Box::pin(async move { Ok::<_, Infallible>(router.handle(request, Some(remote)).await) })
     });
-    http.serve_connection(TokioIo::new(stream), service).into_owned()
+    let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    Gently {
+        connection,
+        stop: stop.clone().cancelled_owned(),
+        told: false,
+        tell: |connection| connection.graceful_shutdown(),
+    }
 }
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+pin_project! {
+    /// A connection that takes no more requests when it is told to stop.
+    struct Gently<C> {
+        #[pin]
+        connection: C,
+        #[pin]
+        stop: WaitForCancellationFutureOwned,
+        told: bool,
+        tell: fn(Pin<&mut C>),
+    }
+}
+
+impl<C: Future> Future for Gently<C> {
+    type Output = C::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<C::Output> {
+        let mut this = self.project();
+        if !*this.told && this.stop.poll(cx).is_ready() {
+            *this.told = true;
+            (this.tell)(this.connection.as_mut());
+        }
+        this.connection.poll(cx)
+    }
+}
 
 pin_project! {
     /// Runs a connection until it ends or everything is to end.
@@ -228,8 +266,8 @@ pin_project! {
         #[pin]
         kill: WaitForCancellationFutureOwned,
         remote: SocketAddr,
-        // Given back when the connection is gone.
-        _permit: OwnedSemaphorePermit,
+        // Given back when the connection is gone, and whoever took it over.
+        _seat: Seat,
     }
 }
 

@@ -144,6 +144,10 @@ struct ServeArgs {
     /// Origins to answer to, besides loopback; `*` for any. May be given several times.
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
+    /// Opens a door for clients that do not speak Streamable HTTP: sse (GET /sse of revision 2024-11-05), rpc (POST
+    /// /rpc), post_sse (POST /sse), mcp_sse (GET /mcp/sse) or websocket (/ws). May be given several times.
+    #[arg(long, value_name = "DOOR", value_parser = ["sse", "rpc", "post_sse", "mcp_sse", "websocket"], hide_possible_values = true)]
+    door: Vec<String>,
     #[command(flatten)]
     settings: SettingArgs,
     #[command(flatten)]
@@ -228,7 +232,11 @@ impl ServeArgs {
             ("http.allowed_origins", list(&self.allow_origin)),
             ("upstream.url", self.behind.upstream.clone()),
         ];
-        flagged(&self.store, &self.settings, own)
+        let mut sources = flagged(&self.store, &self.settings, own)?;
+        let doors = self.door.iter().map(|door| (format!("doors.{door}"), "true".to_owned()));
+        // Before the rest, so that a `--set` of the same key has the last word.
+        sources.flags.splice(0..0, doors);
+        Ok(sources)
     }
 
     fn config(&self) -> Result<Config, Failure> {

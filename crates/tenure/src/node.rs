@@ -160,7 +160,7 @@ impl StdioNode {
     /// Dropping it drops everything that is under way; the session is left to expire.
     pub async fn run<R, W>(self, input: R, output: W, stop: CancellationToken)
     where
-        R: AsyncRead + Unpin,
+        R: AsyncRead + Unpin + Send,
         W: AsyncWrite + Send + 'static,
     {
         watched(self.stdio.run(input, output, stop), self.control).await;

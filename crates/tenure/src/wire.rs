@@ -448,7 +448,7 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
     let (sessions, states) = sessions(&opened, config, config.limits.clone(), served)?;
     let endpoint = |sessions: Sessions| Endpoint::new(sessions, config.rules.clone());
     let named = routes.iter().map(|name| (name.clone(), endpoint(sessions.on(Route::named(name)))));
-    let router = Router::new(endpoint(sessions.clone())).with_named(named);
+    let router = Router::new(endpoint(sessions.clone())).with_named(named).with_doors(config.doors.clone());
     let server = Server::bind(config.listen, router, tls, config.bounds.clone()).await.map_err(|error| {
         Failure::new(format!("cannot listen on `{}`", config.listen))
             .caused_by(error)

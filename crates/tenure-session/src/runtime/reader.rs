@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::session::{Session, State};
-use super::stream::{Known, Slot};
+use super::stream::{Known, Slot, Stream};
 use crate::error::{Error, Reason};
 use crate::id::{EventId, Position, StreamId};
 use crate::limits::{OnGap, UnknownEventId};
@@ -200,6 +200,27 @@ impl Session {
         }
     }
 
+    /// The streams of requests that nobody reads: for a client whose one connection carries all its streams, and who
+    /// comes back. It has heard of those up to the number `highest`; the ones beyond it are given from their
+    /// beginning. Without a number, each is given after the last event that a reader was given, if there is more.
+    pub fn unread_streams(&self, highest: Option<u32>) -> Vec<EventId> {
+        let state = self.state.lock();
+        let unread = |(id, stream): (&StreamId, &Stream)| {
+            let after = match highest {
+                Some(highest) => (id.number() > highest).then_some(Position::START),
+                None => {
+                    let all = stream.ended && stream.delivered >= stream.last && stream.unlogged.is_empty();
+                    (!all).then_some(stream.delivered)
+                }
+            };
+            let after = after.filter(|_| *id != StreamId::STANDALONE && stream.reader.is_none());
+            after.map(|after| EventId::new(&self.key, *id, after))
+        };
+        let mut streams: Vec<EventId> = state.streams.iter().filter_map(unread).collect();
+        streams.sort_by_key(|id| id.stream);
+        streams
+    }
+
     /// Asks whoever listens to news to come back later, once everything so far was taken.
     pub fn close_news(&self) {
         self.close_connection(&mut self.state.lock(), StreamId::STANDALONE);
@@ -224,6 +245,11 @@ impl Reader {
     /// The session this reader belongs to.
     pub fn session(&self) -> &Arc<Session> {
         &self.session
+    }
+
+    /// The stream it reads, and the place on it that was read last.
+    pub fn after(&self) -> EventId {
+        self.event_id(self.cursor)
     }
 
     /// The next thing to write, or `None` when the response is complete.

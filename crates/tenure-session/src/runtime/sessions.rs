@@ -157,6 +157,23 @@ impl Sessions {
     /// # Cancel safety
     /// Dropped before it is done, it leaves nothing behind.
     pub async fn create(&self, request: Request, principal: &Principal) -> Result<Created, Error> {
+        self.create_as(SessionId::random(), request, principal).await
+    }
+
+    /// As [`Sessions::create`], under an id that was drawn before and told to nobody but its owner: for connections
+    /// that name their session before it is there.
+    ///
+    /// # Errors
+    /// As for `create`.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it leaves nothing behind.
+    pub async fn create_as(
+        &self,
+        id: SessionId,
+        request: Request,
+        principal: &Principal,
+    ) -> Result<Created, Error> {
         let inner = &self.0;
         if inner.is_draining() {
             return Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
@@ -171,7 +188,6 @@ impl Sessions {
         }
         let revision = Revision::negotiate(&asked.protocol_version);
         let seat = inner.census.take(principal, &inner.limits)?;
-        let id = SessionId::random();
         let claiming = Claiming(Some((Arc::clone(inner), id.key())));
         let epoch = inner.store.claim(id.key(), inner.node, None).await.map_err(store_failed)?;
         let state = State::new(params.clone(), revision, seat);

@@ -475,7 +475,10 @@ impl Stream {
 
     /// A stream as the log knows it.
     pub(super) fn of_log(last: Position, ended: bool) -> Self {
-        Self { last, ended, known: Known::Yes, ..Self::default() }
+        // Nobody knows what of it was read. Whoever does not say from where to go on is not told the whole of a
+        // stream that was complete.
+        let delivered = if ended { last } else { Position::START };
+        Self { last, delivered, ended, known: Known::Yes, ..Self::default() }
     }
 
     pub(super) fn wake_reader(&mut self) {

@@ -8,8 +8,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tenure_session::Reader;
+use tenure_session::runtime::Item;
 use tokio::time::{Instant, Sleep};
 
+use super::doors::Talk;
 use super::sse;
 
 /// The most that is put into one frame before the client has taken the last one.
@@ -25,14 +27,27 @@ enum Inner {
     Full(Bytes),
     Comment(&'static [u8]),
     Events(Box<Events>),
+    Talk(Box<Talk>),
 }
 
 #[derive(Debug)]
 struct Events {
     reader: Reader,
     opened: bool,
+    shape: Shape,
     keep_alive: Duration,
     timer: Pin<Box<Sleep>>,
+}
+
+/// What a stream looks like around its messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Shape {
+    /// As Streamable HTTP has it.
+    Streamable,
+    /// Nothing but messages, and then the word that this was all.
+    ThenDone,
+    /// That word was said.
+    Done,
 }
 
 impl Body {
@@ -49,12 +64,24 @@ impl Body {
     }
 
     pub(super) fn events(reader: Reader, keep_alive: Duration) -> Self {
-        let timer = Box::pin(tokio::time::sleep(keep_alive));
-        Self(Inner::Events(Box::new(Events { reader, opened: false, keep_alive, timer })))
+        Self(Inner::Events(Box::new(Events::new(reader, keep_alive, Shape::Streamable))))
+    }
+
+    pub(super) fn events_then_done(reader: Reader, keep_alive: Duration) -> Self {
+        Self(Inner::Events(Box::new(Events::new(reader, keep_alive, Shape::ThenDone))))
+    }
+
+    pub(super) fn talk(talk: Talk) -> Self {
+        Self(Inner::Talk(Box::new(talk)))
     }
 }
 
 impl Events {
+    fn new(reader: Reader, keep_alive: Duration, shape: Shape) -> Self {
+        let timer = Box::pin(tokio::time::sleep(keep_alive));
+        Self { reader, opened: shape != Shape::Streamable, shape, keep_alive, timer }
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = BytesMut::new();
         if !self.opened {
@@ -65,7 +92,20 @@ impl Events {
         // Several events share a frame if they are at hand, so that a replay is few writes.
         while out.len() < FRAME_BYTES {
             match self.reader.poll_next(cx) {
-                Poll::Ready(Some(item)) => sse::write(&item, retry, &mut out),
+                // Clients of this shape take every event for a message.
+                Poll::Ready(Some(Item::Prime(_))) if self.shape != Shape::Streamable => {}
+                Poll::Ready(Some(item)) => {
+                    if matches!(item, Item::Close(_)) && self.shape == Shape::ThenDone {
+                        // The stream goes on elsewhere, so this was not all.
+                        self.shape = Shape::Done;
+                    }
+                    sse::write(&item, retry, &mut out);
+                }
+                Poll::Ready(None) if self.shape == Shape::ThenDone => {
+                    self.shape = Shape::Done;
+                    out.extend_from_slice(sse::DONE);
+                    break;
+                }
                 Poll::Ready(None) if out.is_empty() => return Poll::Ready(None),
                 Poll::Ready(None) | Poll::Pending => break,
             }
@@ -102,6 +142,7 @@ impl http_body::Body for Body {
                 Some(bytes)
             }
             Inner::Events(events) => std::task::ready!(events.poll(cx)),
+            Inner::Talk(talk) => std::task::ready!(talk.poll(cx)),
         };
         Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -115,7 +156,7 @@ impl http_body::Body for Body {
             Inner::Empty => SizeHint::with_exact(0),
             Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Inner::Comment(text) => SizeHint::with_exact(text.len() as u64),
-            Inner::Events(_) => SizeHint::default(),
+            Inner::Events(_) | Inner::Talk(_) => SizeHint::default(),
         }
     }
 }

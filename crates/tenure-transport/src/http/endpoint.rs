@@ -13,6 +13,7 @@ use http::{Method, Request, Response};
 use tenure_session::runtime::Caller;
 use tenure_session::{Error, Principal, Reader, Reason, Session, SessionId, Sessions};
 
+use super::answer::Manner;
 use super::body::Body;
 use super::guard::{self, AllowedHosts, AllowedOrigins};
 use super::headers;
@@ -85,18 +86,26 @@ impl Endpoint {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        let rules = &self.0.rules;
-        if let Err(error) = guard::check(&parts.headers, parts.uri.authority(), &rules.hosts, &rules.origins)
-        {
+        if let Err(error) = self.guard(&parts) {
             return reject(&error, None);
         }
         match parts.method {
-            Method::POST => self.post(&parts, body, remote).await,
+            Method::POST => self.post(&parts, body, remote, Manner::Streamable).await,
             // Boxed, so that the frequent case carries no room for the rare ones.
             Method::GET => Box::pin(self.get(&parts)).await,
             Method::DELETE => Box::pin(self.delete(&parts)).await,
             _ => reject(&Error::new(Reason::MethodNotAllowed, "Use POST, GET or DELETE"), None),
         }
+    }
+
+    pub(super) fn rules(&self) -> &Rules {
+        &self.0.rules
+    }
+
+    /// Checks who may talk to us at all; every path of the endpoint does so first.
+    pub(super) fn guard(&self, parts: &http::request::Parts) -> Result<(), Error> {
+        let rules = &self.0.rules;
+        guard::check(&parts.headers, parts.uri.authority(), &rules.hosts, &rules.origins)
     }
 
     /// Finds the session that the headers name.

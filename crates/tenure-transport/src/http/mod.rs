@@ -1,11 +1,13 @@
-//! Streamable HTTP, revisions 2025-03-26 to 2025-11-25, at one path.
+//! Streamable HTTP, revisions 2025-03-26 to 2025-11-25, at one path, and the doors for older clients beside it.
 //!
 //! A request passes `guard` (Host, Origin), `headers` (what the headers say), then `post`, `get` or
 //! `delete`. Every refusal becomes a response in `reject` and nowhere else. Streams are written by
-//! [`sse`].
+//! [`sse`]. The answer to a POST takes its shape in `answer`; what else is open is in `doors`.
 
+mod answer;
 mod body;
 mod delete;
+mod doors;
 mod endpoint;
 mod get;
 mod guard;
@@ -16,6 +18,8 @@ mod router;
 pub mod sse;
 
 pub use body::Body;
+pub use doors::Doors;
+pub(crate) use doors::Seat;
 pub use endpoint::{Endpoint, Remote, Rules};
 pub use guard::{AllowedHosts, AllowedOrigins};
 pub use router::Router;

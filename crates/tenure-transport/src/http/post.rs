@@ -8,21 +8,28 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use tenure_session::protocol::{self, Era, EraFault, Shape};
-use tenure_session::{Answer, Error, Incoming, Message, Method, RawJson, Reason, Request, Session};
+use tenure_session::{Error, Incoming, Message, Method, RawJson, Reason, Request, Session};
 
+use super::answer::{Asked, Manner};
 use super::body::Body;
-use super::endpoint::{Endpoint, Remote, event_stream, with_session};
-use super::headers::{self, Wanted};
-use super::reject::{empty, json, malformed, reject};
+use super::endpoint::{Endpoint, Remote, with_session};
+use super::headers;
+use super::reject::{empty, malformed, reject};
 
 impl Endpoint {
-    pub(super) async fn post<B>(&self, parts: &Parts, body: B, remote: Option<Remote>) -> Response<Body>
+    pub(super) async fn post<B>(
+        &self,
+        parts: &Parts,
+        body: B,
+        remote: Option<Remote>,
+        manner: Manner,
+    ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let checked = headers::check_content_type(&parts.headers)
-            .and_then(|()| headers::check_accept(&parts.headers, Wanted::JsonAndEvents));
+        let checked =
+            headers::check_content_type(&parts.headers).and_then(|()| manner.check_accept(&parts.headers));
         if let Err(error) = checked {
             return reject(&error, None);
         }
@@ -32,18 +39,20 @@ impl Endpoint {
         };
         match Incoming::parse(&body) {
             Err(fault) => malformed(&fault),
-            Ok(Incoming::Batch(elements)) => match Box::pin(self.batch(parts, elements, remote)).await {
-                Ok(response) => response,
-                Err(error) => reject(&error, None),
-            },
+            Ok(Incoming::Batch(elements)) => {
+                match Box::pin(self.batch(parts, elements, remote, manner)).await {
+                    Ok(response) => response,
+                    Err(error) => reject(&error, None),
+                }
+            }
             Ok(Incoming::One(message)) => {
                 let id = match &message {
                     Message::Request(request) => Some(request.id.clone()),
                     Message::Notification(_) | Message::Response(_) => None,
                 };
-                match self.one(parts, message, remote).await {
+                match self.one(parts, message, remote, manner).await {
                     Ok(response) => response,
-                    Err(error) => reject(&error, id.as_ref()),
+                    Err(error) => manner.refuse(&error, id.as_ref()),
                 }
             }
         }
@@ -54,6 +63,7 @@ impl Endpoint {
         parts: &Parts,
         message: Message,
         remote: Option<Remote>,
+        manner: Manner,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
         match message {
@@ -61,12 +71,13 @@ impl Endpoint {
                 check_era(protocol::meta_version(request.params.as_ref()).as_deref(), header)?;
                 match (&request.method, headers::session(&parts.headers)) {
                     (Method::Initialize, headers::Named::None) => {
-                        Box::pin(self.initialize(parts, request)).await
+                        Box::pin(self.initialize(parts, request, manner)).await
                     }
                     _ => {
                         let session = self.session_for(parts, header).await?;
+                        let id = request.id.clone();
                         let answer = session.request(request, self.caller(parts, remote)).await?;
-                        Ok(self.answer(answer, parts))
+                        Ok(named(self.answer(answer, &session, Asked::One(id), manner).await, parts))
                     }
                 }
             }
@@ -91,22 +102,18 @@ impl Endpoint {
         }
     }
 
-    async fn initialize(&self, parts: &Parts, request: Request) -> Result<Response<Body>, Error> {
+    async fn initialize(
+        &self,
+        parts: &Parts,
+        request: Request,
+        manner: Manner,
+    ) -> Result<Response<Body>, Error> {
         let created = self.0.sessions.create(request, &self.principal(parts)).await?;
-        let response = json(StatusCode::OK, created.answer);
+        let response = manner.say(created.answer);
         Ok(match created.session {
             Some(session) => with_session(response, &session),
             None => response,
         })
-    }
-
-    fn answer(&self, answer: Answer, parts: &Parts) -> Response<Body> {
-        match answer {
-            Answer::Json(body) => named(json(StatusCode::OK, body), parts),
-            Answer::Stream(reader) => named(self.stream(reader), parts),
-            // The client said it does not want an answer, so it gets a stream without one.
-            Answer::Withdrawn => named(event_stream(Body::comment(b": cancelled\n\n")), parts),
-        }
     }
 
     async fn batch(
@@ -114,6 +121,7 @@ impl Endpoint {
         parts: &Parts,
         elements: Vec<RawJson>,
         remote: Option<Remote>,
+        manner: Manner,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
         let session = match self.session_for(parts, header).await {
@@ -135,11 +143,16 @@ impl Endpoint {
                 Err(fault) => return Ok(malformed(&fault)),
             }
         }
+        let ids = good.iter().filter_map(|message| match message {
+            Message::Request(request) => Some(request.id.clone()),
+            Message::Notification(_) | Message::Response(_) => None,
+        });
+        let asked = Asked::Batch(ids.collect());
         let answer = session.batch(good, &self.caller(parts, remote))?;
         // It may have said that it is initialized.
         session.saved().await;
         Ok(match answer {
-            Some(answer) => self.answer(answer, parts),
+            Some(answer) => named(self.answer(answer, &session, asked, manner).await, parts),
             None => empty(StatusCode::ACCEPTED),
         })
     }
@@ -150,7 +163,7 @@ impl Endpoint {
     }
 
     /// Reads the body, bounded in size and time. A body that came in one piece is not copied.
-    async fn read<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Error>
+    pub(super) async fn read<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Error>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -4,7 +4,9 @@
 //! once, here.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{
+    ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE,
+};
 use http::{Response, StatusCode};
 use tenure_session::message::{self, Malformed};
 use tenure_session::{Error, Reason, RequestId};
@@ -12,6 +14,13 @@ use tenure_session::{Error, Reason, RequestId};
 use super::body::Body;
 
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
+
+/// The response for a method that a door does not have.
+pub(super) fn reject_method(allowed: &'static str) -> Response<Body> {
+    let mut response = reject(&Error::new(Reason::MethodNotAllowed, format!("Use {allowed}")), None);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
 
 /// The response for an error, with the id of the request if it could be read.
 pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
@@ -28,12 +37,17 @@ pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
         Reason::MethodNotAllowed => {
             response.headers_mut().insert(ALLOW, ALLOWED);
         }
+        Reason::UpgradeRequired => {
+            response.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+            response.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        }
         Reason::Draining
         | Reason::TooManySessions
         | Reason::TooManyProcesses
         | Reason::TooManySessionsOfPrincipal
         | Reason::TooManyRequests
-        | Reason::TooManyStreams => {
+        | Reason::TooManyStreams
+        | Reason::SlowReader => {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         _ => {}
@@ -70,13 +84,16 @@ fn status(reason: Reason) -> StatusCode {
         | Reason::SessionExpired
         | Reason::SessionDeleted
         | Reason::SessionRevoked => StatusCode::NOT_FOUND,
-        Reason::TooManySessionsOfPrincipal | Reason::TooManyStreams => StatusCode::TOO_MANY_REQUESTS,
+        Reason::TooManySessionsOfPrincipal | Reason::TooManyStreams | Reason::SlowReader => {
+            StatusCode::TOO_MANY_REQUESTS
+        }
         Reason::TooManySessions | Reason::TooManyProcesses | Reason::Draining | Reason::StoreUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }
         Reason::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Reason::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
         Reason::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        Reason::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
         Reason::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         Reason::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Reason::OriginNotAllowed | Reason::HostNotAllowed => StatusCode::FORBIDDEN,

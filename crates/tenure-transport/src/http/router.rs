@@ -8,6 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 
 use super::body::Body;
+use super::doors::{Doorkeeper, Doors};
 use super::endpoint::{Endpoint, Remote};
 
 /// Everything the server answers. Cheap to clone.
@@ -16,18 +17,25 @@ pub struct Router {
     mcp: Endpoint,
     /// Endpoints below it, by name.
     named: Arc<HashMap<String, Endpoint>>,
+    pub(crate) doors: Doorkeeper,
 }
 
 impl Router {
     /// Serves this endpoint at `/mcp`, with `/healthz` and `/readyz` beside it.
     pub fn new(mcp: Endpoint) -> Self {
-        Self { mcp, named: Arc::default() }
+        Self { mcp, named: Arc::default(), doors: Doorkeeper::default() }
     }
 
     /// Serves these endpoints at `/mcp/NAME` too.
     #[must_use]
     pub fn with_named(self, named: impl IntoIterator<Item = (String, Endpoint)>) -> Self {
         Self { named: Arc::new(named.into_iter().collect()), ..self }
+    }
+
+    /// Opens doors beside it, for clients that do not speak Streamable HTTP.
+    #[must_use]
+    pub fn with_doors(self, doors: Doors) -> Self {
+        Self { doors: Doorkeeper::new(doors), ..self }
     }
 
     /// Answers one request.
@@ -48,6 +56,9 @@ impl Router {
             }
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
+            path if let Some(door) = self.doors.at(path) => {
+                Box::pin(self.doors.handle(door, &self.mcp, request, remote)).await
+            }
             path => match path.strip_prefix("/mcp/").and_then(|name| self.named.get(name)) {
                 Some(endpoint) => endpoint.handle(request, remote).await,
                 None => Self::text(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp\n"),

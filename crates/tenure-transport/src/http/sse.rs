@@ -16,6 +16,16 @@ pub const OPENING: &[u8] = b": stream\n\n";
 /// Sent while there is nothing to say.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
+/// The last event of an answer at POST `/sse`.
+pub(super) const DONE: &[u8] = b"event: done\ndata: {}\n\n";
+
+/// Writes a message that is no event of a stream.
+pub(super) fn write_message(body: &Bytes, out: &mut BytesMut) {
+    out.reserve(body.len() + 64);
+    out.put_slice(b"event: message\n");
+    write_data(body, out);
+}
+
 /// Writes one item.
 pub fn write(item: &Item, retry: Duration, out: &mut BytesMut) {
     match item {
@@ -44,11 +54,11 @@ fn write_id(id: &EventId, out: &mut BytesMut) {
     writeln!(out.writer(), "id: {id}").expect("writing to memory does not fail");
 }
 
-fn write_retry(retry: Duration, out: &mut BytesMut) {
+pub(super) fn write_retry(retry: Duration, out: &mut BytesMut) {
     writeln!(out.writer(), "retry: {}", retry.as_millis()).expect("writing to memory does not fail");
 }
 
-fn write_data(body: &Bytes, out: &mut BytesMut) {
+pub(super) fn write_data(body: &Bytes, out: &mut BytesMut) {
     for line in body.split(|byte| matches!(byte, b'\n' | b'\r')) {
         out.put_slice(b"data: ");
         out.put_slice(line);

@@ -8,19 +8,10 @@ use std::io;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::skim::{Skim, Skimmed};
+use crate::duplex::{Input, Line, Skim};
 
 /// How much is read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
-
-/// What stood between two line breaks.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    /// All of it.
-    Whole(Bytes),
-    /// It was too long; this much is known of it.
-    TooLong(Skimmed),
-}
 
 /// The lines of an input. Blank ones are passed over.
 pub(super) struct Lines<R> {
@@ -35,17 +26,13 @@ pub(super) struct Lines<R> {
     ended: bool,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
-    pub(super) fn new(input: R, max_bytes: usize) -> Self {
-        Self { input, max_bytes, buffer: BytesMut::new(), searched: 0, skim: None, ended: false }
-    }
-
+impl<R: AsyncRead + Unpin + Send> Input for Lines<R> {
     /// The next line; `None` at the end of the input, however often it is asked. A last line may lack its line
     /// break.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+    async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
             while let Some(length) = self.find() {
                 let line = self.cut(length);
@@ -62,6 +49,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             self.buffer.reserve(CHUNK_BYTES);
             self.ended = self.input.read_buf(&mut self.buffer).await? == 0;
         }
+    }
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(super) fn new(input: R, max_bytes: usize) -> Self {
+        Self { input, max_bytes, buffer: BytesMut::new(), searched: 0, skim: None, ended: false }
     }
 
     /// How long the next line is, if all of it is at hand.
@@ -105,6 +98,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::duplex::Skimmed;
     use tenure_session::RequestId;
 
     /// Reads all lines of an input that comes in pieces of this size, of 20 bytes at most.
@@ -119,10 +113,10 @@ mod tests {
                 found.push(match line {
                     Line::Whole(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
                     Line::TooLong(Skimmed::Request(id)) => format!("too long, request {id:?}"),
-                    Line::TooLong(other) => format!("too long, {other:?}"),
+                    other => format!("too long, {other:?}"),
                 });
             }
-            assert_eq!(lines.next().await.unwrap(), None, "the end stays the end");
+            assert!(lines.next().await.unwrap().is_none(), "the end stays the end");
             found
         };
         tokio::join!(writer, reader).1
@@ -136,7 +130,7 @@ mod tests {
             (b"no break at the end", &["no break at the end"]),
             (b"\n\r\n  \t\nafter blank ones\r\n\n", &["after blank ones\r"]),
             (b"12345678901234567890\n", &["12345678901234567890"]),
-            (b"123456789012345678901\nnext\n", &["too long, Other", "next"]),
+            (b"123456789012345678901\nnext\n", &["too long, TooLong(Other)", "next"]),
             (b"{}\n{\"method\":\"m\",\"params\":{},\"id\":7}\n{}", &["{}", "too long, request 7", "{}"]),
         ];
         for (input, expected) in table {
@@ -151,17 +145,20 @@ mod tests {
         let endless = tokio::io::AsyncReadExt::take(tokio::io::repeat(b'x'), 64 << 20);
         let tail = &b"\n{\"id\":1}\n"[..];
         let mut lines = Lines::new(tokio::io::AsyncReadExt::chain(endless, tail), 1000);
-        assert_eq!(lines.next().await.unwrap(), Some(Line::TooLong(Skimmed::Other)));
+        assert!(matches!(lines.next().await.unwrap(), Some(Line::TooLong(Skimmed::Other))));
         assert!(lines.buffer.capacity() < 4 * CHUNK_BYTES, "{}", lines.buffer.capacity());
-        assert_eq!(lines.next().await.unwrap(), Some(Line::Whole(Bytes::from_static(b"{\"id\":1}"))));
+        let Some(Line::Whole(line)) = lines.next().await.unwrap() else { panic!("a line") };
+        assert_eq!(line, &b"{\"id\":1}"[..]);
     }
 
     #[tokio::test]
     async fn a_last_line_that_is_too_long_is_told_too() {
         let input = br#"{"params":"123456789012345678901234567890","id":"a","method":"m"}"#;
         let mut lines = Lines::new(&input[..], 20);
-        let id = RequestId::from_text("a");
-        assert_eq!(lines.next().await.unwrap(), Some(Line::TooLong(Skimmed::Request(id))));
-        assert_eq!(lines.next().await.unwrap(), None);
+        let Some(Line::TooLong(Skimmed::Request(id))) = lines.next().await.unwrap() else {
+            panic!("a request")
+        };
+        assert_eq!(id, RequestId::from_text("a"));
+        assert!(lines.next().await.unwrap().is_none());
     }
 }

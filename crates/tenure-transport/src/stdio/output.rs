@@ -3,24 +3,23 @@
 use std::borrow::Cow;
 use std::io;
 
-use bytes::Bytes;
 use tokio::io::{AsyncWrite, AsyncWriteExt, BufWriter};
 use tokio::sync::mpsc;
 
-/// Messages that wait to be written. When the client does not read, the queue is full, and whoever has something to
-/// say waits with it: streams are not pulled, and no further line is read.
-pub(super) const MAX_WAITING: usize = 16;
+use crate::duplex::{MAX_WAITING, Outgoing};
 
 /// How much is written at a time, if there is so much.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Writes messages until all who could send one are gone.
-pub(super) async fn write(output: impl AsyncWrite, mut messages: mpsc::Receiver<Bytes>) -> io::Result<()> {
+pub(super) async fn write(output: impl AsyncWrite, mut messages: mpsc::Receiver<Outgoing>) -> io::Result<()> {
     let mut output = std::pin::pin!(BufWriter::with_capacity(BUFFER_BYTES, output));
     let mut batch = Vec::with_capacity(MAX_WAITING);
     while messages.recv_many(&mut batch, MAX_WAITING).await > 0 {
-        for message in batch.drain(..) {
-            output.write_all(&one_line(&message)).await?;
+        for outgoing in batch.drain(..) {
+            // Nobody comes back here, so only messages matter.
+            let Outgoing::Message { body, .. } = outgoing else { continue };
+            output.write_all(&one_line(&body)).await?;
             output.write_all(b"\n").await?;
         }
         output.flush().await?;
@@ -40,6 +39,7 @@ fn one_line(message: &[u8]) -> Cow<'_, [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use tokio::io::AsyncReadExt;
 
     #[tokio::test]
@@ -49,7 +49,7 @@ mod tests {
         let mut written = String::new();
         let sending = async move {
             for message in ["{}", "{\r\n  \"a\": \"\\n\"\n}", "[1]"] {
-                sender.send(Bytes::from_static(message.as_bytes())).await.unwrap();
+                sender.send(Outgoing::plain(Bytes::from_static(message.as_bytes()))).await.unwrap();
             }
         };
         let (_, done, _) =
@@ -63,7 +63,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         let (read, write_end) = tokio::io::duplex(8);
         drop(read);
-        sender.send(Bytes::from_static(b"{}")).await.unwrap();
+        sender.send(Outgoing::plain(Bytes::from_static(b"{}"))).await.unwrap();
         assert_eq!(write(write_end, receiver).await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert!(sender.is_closed());
     }

@@ -6,15 +6,16 @@
 
 use std::time::Duration;
 
+use tenure_session::runtime::Caller;
 use tenure_session::{Kind, Principal, Sessions};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::Connection;
 use super::lines::Lines;
 use super::output;
+use crate::duplex::{Connection, MAX_WAITING, Manner};
 
 /// What the client gets to read the last lines when everything else is done.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -57,12 +58,11 @@ impl Stdio {
     /// Dropping it drops everything that is under way; the session is left to expire.
     pub async fn run<R, W>(self, input: R, output: W, stop: CancellationToken)
     where
-        R: AsyncRead + Unpin,
+        R: AsyncRead + Unpin + Send,
         W: AsyncWrite + Send + 'static,
     {
-        let (sender, receiver) = mpsc::channel(output::MAX_WAITING);
-        let mut connection =
-            Connection::new(self.sessions.clone(), sender, self.max_line_bytes, stop.clone());
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let mut connection = Connection::new(self.sessions.clone(), sender, self.manner(), stop.clone());
         let tasks = connection.tasks.clone();
         let _kill_on_drop = tasks.kill.clone().drop_guard();
         let unread = CancellationToken::new();
@@ -102,6 +102,10 @@ impl Stdio {
         if tokio::time::timeout_at(last.max(Instant::now()), writer).await.is_err() {
             tracing::info!("the client did not read everything in time");
         }
+    }
+
+    fn manner(&self) -> Manner {
+        Manner { caller: Caller::anonymous("stdio"), max_bytes: self.max_line_bytes, returns: None }
     }
 
     /// Lets what is in flight finish, until there is reason to hurry. Returns whether there was.

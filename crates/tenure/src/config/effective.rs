@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_session::Limits;
 use tenure_session::data::Policy;
 use tenure_session::state::StateLimits;
-use tenure_transport::http::Rules;
+use tenure_transport::http::{Doors, Rules};
 use tenure_transport::serve::Bounds;
 
 use super::checks;
@@ -38,6 +38,8 @@ pub struct Config {
     pub rules: Rules,
     /// How connections are bounded.
     pub bounds: Bounds,
+    /// Which doors are open beside the endpoint.
+    pub doors: Doors,
     /// How sessions are bounded.
     pub limits: Limits,
     /// The server behind, if it is a program of its own.
@@ -210,6 +212,7 @@ impl Default for Config {
             tls: None,
             rules: Rules::default(),
             bounds: Bounds::default(),
+            doors: Doors::default(),
             limits: Limits::default(),
             child: Child::default(),
             upstream: Upstream::default(),

@@ -82,6 +82,10 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("tls", "HTTPS. Without these files the server speaks plain HTTP."),
     ("http", "Who may connect, and how much a connection may cost."),
     (
+        "doors",
+        "Other ways to the same sessions, for clients that do not speak Streamable HTTP. All are closed by default.",
+    ),
+    (
         "child",
         "The server behind, if it is a program of its own. Each session has one of its own, unless they share it.",
     ),
@@ -164,6 +168,20 @@ keys! {
     "http.stall_timeout": Span => config.bounds.stall_timeout;
     /// How long a TLS handshake may take.
     "http.handshake_timeout": Span => config.bounds.handshake_timeout;
+
+    /// GET `/sse` with POST `/messages`: the HTTP+SSE transport of revision 2024-11-05.
+    "doors.sse": YesNo => config.doors.sse;
+    /// POST `/rpc`: one request in, one JSON answer out, however long it takes.
+    "doors.rpc": YesNo => config.doors.rpc;
+    /// POST `/sse`: one request in, its messages out as a stream that ends with an event `done`.
+    "doors.post_sse": YesNo => config.doors.post_sse;
+    /// GET `/mcp/sse`: the same as GET `/mcp`.
+    "doors.mcp_sse": YesNo => config.doors.mcp_sse;
+    /// `/ws`: a session over a WebSocket.
+    "doors.websocket": YesNo => config.doors.websocket;
+    /// How long a session that was opened at `/sse` or `/ws` waits for its client when the connection broke. Then it
+    /// ends. With `infinity` it waits as long as any session does.
+    "doors.linger": SpanOrInfinity => config.doors.linger;
 
     /// The program and its arguments, as after `--` on the command line. It speaks MCP over its standard input and
     /// output. Without one the demo server is served.

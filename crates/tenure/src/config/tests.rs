@@ -77,6 +77,14 @@ fn no_sources_show_the_defaults() {
         stall_timeout = "1m"                     # default
         handshake_timeout = "10s"                # default
 
+        [doors]
+        sse = false                              # default
+        rpc = false                              # default
+        post_sse = false                         # default
+        mcp_sse = false                          # default
+        websocket = false                        # default
+        linger = "1m"                            # default
+
         [child]
         command = []                             # default
         env = []                                 # default
@@ -187,6 +195,8 @@ fn the_later_layer_wins_and_show_says_which() {
         # key is not set
 
         [http]
+
+        [doors]
 
         [child]
         # folder is not set

@@ -13,6 +13,7 @@ mod cli;
 mod client;
 mod delete;
 mod demo;
+mod doors;
 mod flood;
 mod handshake;
 mod http2_and_tls;

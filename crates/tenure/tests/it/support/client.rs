@@ -36,6 +36,11 @@ impl Ask {
         Self { body: body.as_ref().to_vec(), ..ask }
     }
 
+    /// A message to another path.
+    pub(crate) fn post_to(path: &str, body: &str) -> Self {
+        Self { path: path.to_owned(), ..Self::post(body) }
+    }
+
     /// A GET for the endpoint's stream.
     pub(crate) fn get() -> Self {
         Self::new("GET", "/mcp").header("Accept", "text/event-stream")

@@ -1,7 +1,7 @@
 //! Carries the messages of one stream to the output, in their order, one when the last one was taken.
 //!
-//! A stream may close its connection while it goes on; over HTTP the client then comes back. Here there is nothing
-//! to come back with, so the pump does it for the client. If the answers to its requests are lost all the same, it
+//! A stream may close its connection while it goes on; over HTTP the client then comes back. Here the
+//! connection is still there, so the pump does it for the client. If the answers to its requests are lost all the same, it
 //! says so in their place: nobody may wait for ever.
 
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use tenure_session::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::outgoing::Outgoing;
 use super::questions::Questions;
 
 /// How often a stream may close in a row without a message before its requests are given up.
@@ -22,10 +23,10 @@ const MAX_FRUITLESS: u32 = 5;
 
 /// Where the messages of a session go.
 #[derive(Clone, Debug)]
-pub(super) struct Outlet {
-    pub(super) session: Arc<Session>,
-    pub(super) output: mpsc::Sender<Bytes>,
-    pub(super) questions: Arc<Questions>,
+pub(crate) struct Outlet {
+    pub(crate) session: Arc<Session>,
+    pub(crate) output: mpsc::Sender<Outgoing>,
+    pub(crate) questions: Arc<Questions>,
 }
 
 /// One stream on its way out.
@@ -43,7 +44,7 @@ struct Pump {
 
 /// How a stream came to an end.
 #[derive(PartialEq, Eq)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// It is complete.
     Complete,
     /// It closed, and somebody may come back to it.
@@ -54,7 +55,8 @@ pub(super) enum Ended {
 
 impl Outlet {
     /// Carries the stream of these requests until all are answered.
-    pub(super) async fn answers(self, reader: Reader, waiting: Vec<RequestId>) {
+    pub(crate) async fn answers(self, reader: Reader, waiting: Vec<RequestId>) {
+        let (stream, output) = (reader.after().stream, self.output.clone());
         let mut pump = Pump::new(self, reader, waiting);
         loop {
             match pump.carry().await {
@@ -68,10 +70,26 @@ impl Outlet {
             }
         }
         pump.own_up().await;
+        // If nobody reads any more, nobody keeps count either.
+        drop(output.send(Outgoing::Ended(stream)).await);
     }
 
     /// Carries what belongs to no request, until the session is over or, once `leaving`, all of it was taken.
-    pub(super) async fn news(self, reader: Reader, leaving: CancellationToken) -> Ended {
+    pub(crate) async fn news(self, reader: Reader, leaving: CancellationToken) -> Ended {
+        let session = Arc::clone(&self.session);
+        // Whenever that is: a reader that comes later looks for itself.
+        let told = async {
+            leaving.cancelled().await;
+            session.close_news();
+            std::future::pending().await
+        };
+        tokio::select! {
+            ended = self.carry_news(reader, &leaving) => ended,
+            ended = told => ended,
+        }
+    }
+
+    async fn carry_news(self, reader: Reader, leaving: &CancellationToken) -> Ended {
         let session = Arc::clone(&self.session);
         let mut pump = Pump::new(self, reader, Vec::new());
         loop {
@@ -114,7 +132,7 @@ impl Pump {
                     self.last = id.or(self.last);
                     // Before it is sent, because the client may answer at once.
                     self.look(&body);
-                    if self.outlet.output.send(body).await.is_err() {
+                    if self.outlet.output.send(Outgoing::Message { body, event: id }).await.is_err() {
                         return Ended::Unread;
                     }
                 }
@@ -181,7 +199,8 @@ impl Pump {
         let Some(error) = self.amiss else { return };
         for id in self.waiting {
             tracing::warn!(session = self.outlet.session.label(), request = ?id, %error, "an answer was lost");
-            if self.outlet.output.send(message::write_error(Some(&id), &error.to_rpc())).await.is_err() {
+            let body = message::write_error(Some(&id), &error.to_rpc());
+            if self.outlet.output.send(Outgoing::plain(body)).await.is_err() {
                 return;
             }
         }

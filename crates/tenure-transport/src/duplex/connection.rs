@@ -1,7 +1,7 @@
-//! What a line of the client means: the session it opens, and everything it says in it.
+//! What a message of the client means: the session it opens, and everything it says in it.
 //!
-//! In: lines. Out: tasks that carry answers to the output. Nothing here waits for an answer but for that to
-//! `initialize`, without which no other line makes sense.
+//! In: messages. Out: tasks that carry answers to the output. Nothing here waits for an answer but for that to
+//! `initialize`, without which nothing else makes sense.
 
 use std::io;
 use std::pin::pin;
@@ -12,48 +12,63 @@ use bytes::Bytes;
 use tenure_session::message::{self, Malformed};
 use tenure_session::runtime::Caller;
 use tenure_session::{
-    Answer, Error, Incoming, Message, Method, Notification, Principal, RawJson, Reason, Request, RequestId,
-    Response, RpcError, Session, Sessions, protocol,
+    Answer, Error, EventId, Incoming, Message, Method, Notification, RawJson, Reader, Reason, Request,
+    RequestId, Response, RpcError, Session, SessionId, Sessions, protocol,
 };
-use tokio::io::AsyncRead;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::lines::{Line, Lines};
+use super::cursor::Cursor;
+use super::input::{Input, Line};
+use super::outgoing::Outgoing;
 use super::pump::{Ended, Outlet};
 use super::questions::Questions;
 use super::skim::Skimmed;
 
 /// One client.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     sessions: Sessions,
-    output: mpsc::Sender<Bytes>,
+    output: mpsc::Sender<Outgoing>,
     questions: Arc<Questions>,
     session: Option<Arc<Session>>,
-    /// A line that came while the session was being opened, and waits for that.
+    /// A message that came while the session was being opened, and waits for that.
     held: Option<Line>,
-    max_line_bytes: usize,
+    manner: Manner,
     /// The process is told to stop.
     stop: CancellationToken,
-    pub(super) tasks: Tasks,
+    pub(crate) tasks: Tasks,
+}
+
+/// What is different from connection to connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Manner {
+    /// Who speaks, and over what.
+    pub(crate) caller: Caller,
+    /// The longest message that is taken.
+    pub(crate) max_bytes: usize,
+    /// The id of the session, if its client may come back to it. Then every answer goes through the log, because
+    /// nobody knows what reached a client whose connection broke.
+    pub(crate) returns: Option<SessionId>,
 }
 
 /// The tasks of a connection, and what they are told.
 #[derive(Clone, Default)]
-pub(super) struct Tasks {
-    pub(super) running: TaskTracker,
+pub(crate) struct Tasks {
+    pub(crate) running: TaskTracker,
     /// All are dropped.
-    pub(super) kill: CancellationToken,
+    pub(crate) kill: CancellationToken,
+    /// The session is there.
+    pub(crate) opened: CancellationToken,
     /// The session was ended by somebody else.
-    pub(super) over: CancellationToken,
+    pub(crate) over: CancellationToken,
     /// Nothing more will happen; what was said is still to be taken.
-    pub(super) leaving: CancellationToken,
+    pub(crate) leaving: CancellationToken,
 }
 
 impl Tasks {
     /// Starts the one who writes; he tells when nobody reads. Not among those who wait for him.
-    pub(super) fn writer(
+    pub(crate) fn writer(
         &self,
         writing: impl Future<Output = io::Result<()>> + Send + 'static,
         unread: CancellationToken,
@@ -78,10 +93,10 @@ impl Tasks {
 }
 
 impl Connection {
-    pub(super) fn new(
+    pub(crate) fn new(
         sessions: Sessions,
-        output: mpsc::Sender<Bytes>,
-        max_line_bytes: usize,
+        output: mpsc::Sender<Outgoing>,
+        manner: Manner,
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -90,22 +105,42 @@ impl Connection {
             questions: Arc::default(),
             session: None,
             held: None,
-            max_line_bytes,
+            manner,
             stop,
             tasks: Tasks::default(),
         }
     }
 
     /// The session, if there is one.
-    pub(super) fn session(&self) -> Option<&Arc<Session>> {
+    pub(crate) fn session(&self) -> Option<&Arc<Session>> {
         self.session.as_ref()
     }
 
-    /// Takes lines until there are no more, or nobody reads the answers.
+    /// Goes on with a session whose client has come back: after the cursor, or after what was read last.
+    pub(crate) async fn resume(&mut self, session: Arc<Session>, cursor: Option<&Cursor>) {
+        // First, because whoever waits for this may give up.
+        self.session = Some(Arc::clone(&session));
+        let key = session.id().key();
+        let mut unread = session.unread_streams(cursor.map(Cursor::highest));
+        unread.extend(cursor.iter().flat_map(|cursor| cursor.unfinished(&key)));
+        unread.sort_by_key(|event| event.stream);
+        for event in unread {
+            match session.listen(Some(event.to_string().as_bytes())).await {
+                // Whose answers are to come on it is not known any more; the stream itself says it.
+                Ok(reader) => self.carry(&session, reader, Vec::new()).await,
+                Err(error) => {
+                    tracing::warn!(session = session.label(), %error, "a stream is not taken up again")
+                }
+            }
+        }
+        self.listen(&session, cursor.and_then(|cursor| cursor.news(&key))).await;
+    }
+
+    /// Takes messages until there are no more, or nobody reads the answers.
     ///
     /// # Cancel safety
-    /// A line that was taken may be lost, and a session that is being opened is not opened.
-    pub(super) async fn read(&mut self, lines: &mut Lines<impl AsyncRead + Unpin>) {
+    /// A message that was taken may be lost, and a session that is being opened is not opened.
+    pub(crate) async fn read(&mut self, lines: &mut impl Input) {
         loop {
             // Room in the queue first. It is given out in turn, so whoever has an answer already comes before the
             // next line, and a client that does not read can ask for no more than what is under way.
@@ -126,38 +161,42 @@ impl Connection {
                 }
             }
         }
-        // Nobody will answer what the server asks.
-        self.questions.close(self.session.as_ref());
+        self.gone();
     }
 
-    /// The client says nothing more and may not even listen.
-    pub(super) fn gone(&self) {
-        self.questions.close(self.session.as_ref());
+    /// The client says nothing more and may not even listen: nobody will answer what the server asks. One that may
+    /// come back can answer then.
+    pub(crate) fn gone(&self) {
+        if self.manner.returns.is_none() {
+            self.questions.close(self.session.as_ref());
+        }
     }
 
-    async fn take(&mut self, line: Line, lines: &mut Lines<impl AsyncRead + Unpin>) {
-        let body = match line {
-            Line::Whole(body) => body,
+    async fn take(&mut self, line: Line, lines: &mut impl Input) {
+        let incoming = match line {
+            Line::Whole(body) => Incoming::parse(&body),
+            Line::Read(incoming) => Ok(incoming),
             Line::TooLong(skimmed) => return self.too_long(skimmed).await,
         };
-        match Incoming::parse(&body) {
+        match incoming {
             Ok(Incoming::One(Message::Request(request))) => self.request(request, lines).await,
-            Ok(Incoming::One(Message::Notification(notification))) => self.notification(notification),
+            Ok(Incoming::One(Message::Notification(notification))) => self.notification(notification).await,
             Ok(Incoming::One(Message::Response(response))) => self.response(response),
             Ok(Incoming::Batch(elements)) => {
-                if let Err(error) = self.batch(&elements) {
+                if let Err(error) = self.batch(&elements).await {
                     self.refuse(&error, None).await;
                 }
             }
             Err(Malformed::Syntax(detail)) => {
-                let error = Error::new(Reason::ParseError, format!("The line is not valid JSON: {detail}"));
+                let error =
+                    Error::new(Reason::ParseError, format!("The message is not valid JSON: {detail}"));
                 self.refuse(&error, None).await;
             }
             Err(Malformed::Envelope(detail, id)) => self.refuse(&no_message(detail), id.as_ref()).await,
         }
     }
 
-    async fn request(&mut self, request: Request, lines: &mut Lines<impl AsyncRead + Unpin>) {
+    async fn request(&mut self, request: Request, lines: &mut impl Input) {
         let id = request.id.clone();
         if let Some(version) = protocol::meta_version(request.params.as_ref()) {
             // The modern era is not served yet; its clients fall back to `initialize`.
@@ -175,10 +214,12 @@ impl Connection {
     }
 
     /// Opens the session. Meanwhile pings are answered; any other line waits, and those after it are not read.
-    async fn open(&mut self, request: Request, lines: &mut Lines<impl AsyncRead + Unpin>) {
+    async fn open(&mut self, request: Request, lines: &mut impl Input) {
         let id = request.id.clone();
         let sessions = self.sessions.clone();
-        let mut opening = pin!(sessions.create(request, &Principal::ANONYMOUS));
+        let named = self.manner.returns.unwrap_or_else(SessionId::random);
+        let principal = self.manner.caller.principal.clone();
+        let mut opening = pin!(sessions.create_as(named, request, &principal));
         let mut listening = true;
         let created = loop {
             let line = tokio::select! {
@@ -204,18 +245,23 @@ impl Connection {
             Ok(created) => created,
             Err(error) => return self.refuse(&error, Some(&id)).await,
         };
+        if created.session.is_some() {
+            self.tasks.opened.cancel();
+        }
         // Before anything else of the session.
         self.say(created.answer).await;
         if let Some(session) = created.session {
-            self.listen(&session).await;
+            self.listen(&session, None).await;
             self.session = Some(session);
         }
     }
 
-    /// Begins to carry what belongs to no request.
-    async fn listen(&self, session: &Arc<Session>) {
-        match session.listen(None).await {
+    /// Begins to carry what belongs to no request, after an event or after the last one that was read.
+    async fn listen(&self, session: &Arc<Session>, after: Option<EventId>) {
+        let after = after.map(|event| event.to_string());
+        match session.listen(after.as_ref().map(String::as_bytes)).await {
             Ok(reader) => {
+                self.begin(reader.after()).await;
                 let news = self.outlet(session).news(reader, self.tasks.leaving.clone());
                 let over = self.tasks.over.clone();
                 self.tasks.spawn(async move {
@@ -233,10 +279,13 @@ impl Connection {
 
     /// Sends a request on its way.
     async fn call(&self, session: Arc<Session>, request: Request) {
+        if self.manner.returns.is_some() && request.method != Method::Ping {
+            return self.call_logged(&session, request).await;
+        }
         let outlet = self.outlet(&session);
-        let id = request.id.clone();
+        let (id, caller) = (request.id.clone(), self.manner.caller.clone());
         let mut call = Box::pin(async move {
-            let outcome = session.request(request, Caller::anonymous("stdio")).await;
+            let outcome = session.request(request, caller).await;
             let said = match outcome {
                 Ok(Answer::Json(body)) => body,
                 Ok(Answer::Stream(reader)) => return outlet.answers(reader, vec![id]).await,
@@ -244,7 +293,7 @@ impl Connection {
                 Err(error) => refusal(&error, Some(&id)),
             };
             // If nobody reads any more, nobody waits.
-            drop(outlet.output.send(said).await);
+            drop(outlet.output.send(Outgoing::plain(said)).await);
         });
         // Polled here until it has to wait, so that the next line finds the request in flight: it may withdraw it.
         let done = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
@@ -253,15 +302,40 @@ impl Connection {
         }
     }
 
-    fn notification(&self, notification: Notification) {
+    /// Sends a request on its way whose answer comes on a stream in any case.
+    async fn call_logged(&self, session: &Arc<Session>, request: Request) {
+        let id = request.id.clone();
+        match session.batch(vec![Message::Request(request)], &self.manner.caller) {
+            Ok(Some(Answer::Stream(reader))) => self.carry(session, reader, vec![id]).await,
+            Ok(_) => {}
+            Err(error) => self.refuse(&error, Some(&id)).await,
+        }
+    }
+
+    /// Carries the stream of these requests.
+    async fn carry(&self, session: &Arc<Session>, reader: Reader, waiting: Vec<RequestId>) {
+        self.begin(reader.after()).await;
+        self.tasks.spawn(self.outlet(session).answers(reader, waiting));
+    }
+
+    /// Said before another stream can begin, so that the order of the queue is that of the streams.
+    async fn begin(&self, after: EventId) {
+        drop(self.output.send(Outgoing::Begun(after)).await);
+    }
+
+    async fn notification(&self, notification: Notification) {
         let Some(session) = &self.session else {
             tracing::debug!(method = %notification.method, "ignored a notification before initialize");
             return;
         };
         session.touch();
+        let initialized = notification.method == Method::Initialized;
         // The session is over: then so is the connection, and the client finds out.
         if let Err(error) = session.notification(notification) {
             tracing::debug!(session = session.label(), %error, "dropped a notification");
+        } else if initialized && self.manner.returns.is_some() {
+            // Said once and never again, so it has to outlive a crash before anything is built on it.
+            session.saved().await;
         }
     }
 
@@ -277,7 +351,7 @@ impl Connection {
     }
 
     /// Takes an array of messages, all or none.
-    fn batch(&self, elements: &[RawJson]) -> Result<(), Error> {
+    async fn batch(&self, elements: &[RawJson]) -> Result<(), Error> {
         let session = self.session.as_ref().filter(|session| session.revision().has_batches());
         let session = session.ok_or_else(|| {
             Error::new(Reason::BatchNotAllowed, "Batches are only allowed in sessions of revision 2025-03-26")
@@ -299,15 +373,15 @@ impl Connection {
             }
             messages.push(message);
         }
-        if let Some(Answer::Stream(reader)) = session.batch(messages, &Caller::anonymous("stdio"))? {
-            self.tasks.spawn(self.outlet(session).answers(reader, waiting));
+        if let Some(Answer::Stream(reader)) = session.batch(messages, &self.manner.caller)? {
+            self.carry(session, reader, waiting).await;
         }
         Ok(())
     }
 
     /// A line that was not kept: whoever waits for what it would have brought is told.
     async fn too_long(&self, skimmed: Skimmed) {
-        let limit = self.max_line_bytes;
+        let limit = self.manner.max_bytes;
         let error = Error::new(Reason::BodyTooLarge, format!("The line is longer than {limit} bytes"))
             .with("limit", limit);
         match skimmed {
@@ -327,7 +401,7 @@ impl Connection {
 
     async fn say(&self, message: Bytes) {
         // If nobody reads any more, the next look for room finds that out.
-        drop(self.output.send(message).await);
+        drop(self.output.send(Outgoing::plain(message)).await);
     }
 
     fn outlet(&self, session: &Arc<Session>) -> Outlet {
@@ -355,13 +429,17 @@ fn pong(id: &RequestId) -> Bytes {
 
 /// The id of a ping.
 fn pinged(line: &Line) -> Option<RequestId> {
-    let Line::Whole(body) = line else { return None };
-    match Message::parse(body) {
-        Ok(Message::Request(request)) if request.method == Method::Ping => Some(request.id),
+    let message = match line {
+        Line::Whole(body) => Message::parse(body).ok()?,
+        Line::Read(Incoming::One(message)) => message.clone(),
+        Line::Read(Incoming::Batch(_)) | Line::TooLong(_) => return None,
+    };
+    match message {
+        Message::Request(request) if request.method == Method::Ping => Some(request.id),
         _ => None,
     }
 }
 
 fn no_message(detail: &'static str) -> Error {
-    Error::new(Reason::InvalidRequest, format!("The line is not a JSON-RPC message: {detail}"))
+    Error::new(Reason::InvalidRequest, format!("The message is not a JSON-RPC message: {detail}"))
 }

@@ -7,7 +7,7 @@ use tenure_session::{Reason, RequestId, Response, RpcError, Session};
 
 /// The questions that went to the client and have no answer yet. As many as the session allows, no more.
 #[derive(Debug, Default)]
-pub(super) struct Questions(Mutex<Open>);
+pub(crate) struct Questions(Mutex<Open>);
 
 #[derive(Debug, Default)]
 struct Open {
@@ -17,8 +17,13 @@ struct Open {
 }
 
 impl Questions {
+    /// For a client that cannot be asked: every question has its answer at once.
+    pub(crate) fn unanswerable() -> Self {
+        Self(Mutex::new(Open { silent: true, ..Open::default() }))
+    }
+
     /// A question is on its way to the client. If nobody can answer it any more, that is its answer.
-    pub(super) fn ask(&self, id: RequestId, session: &Arc<Session>) {
+    pub(crate) fn ask(&self, id: RequestId, session: &Arc<Session>) {
         let mut open = self.open();
         if open.silent {
             drop(open);
@@ -29,12 +34,12 @@ impl Questions {
     }
 
     /// It has its answer, or needs none.
-    pub(super) fn settle(&self, id: &RequestId) {
+    pub(crate) fn settle(&self, id: &RequestId) {
         self.open().asked.remove(id);
     }
 
     /// The client says nothing more.
-    pub(super) fn close(&self, session: Option<&Arc<Session>>) {
+    pub(crate) fn close(&self, session: Option<&Arc<Session>>) {
         let asked = {
             let mut open = self.open();
             open.silent = true;

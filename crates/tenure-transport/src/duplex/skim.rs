@@ -11,7 +11,7 @@ const MAX_BYTES: usize = 256;
 
 /// What is known of a message that was not kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Skimmed {
+pub(crate) enum Skimmed {
     /// Somebody waits for an answer to this.
     Request(RequestId),
     /// It is the answer to this.
@@ -22,7 +22,7 @@ pub(super) enum Skimmed {
 
 /// A message that passes by.
 #[derive(Default)]
-pub(super) struct Skim {
+pub(crate) struct Skim {
     depth: usize,
     string: Inside,
     part: Part,
@@ -54,14 +54,14 @@ enum Part {
 
 impl Skim {
     /// Takes the next bytes.
-    pub(super) fn feed(&mut self, bytes: &[u8]) {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.step(*byte);
         }
     }
 
     /// What the message was.
-    pub(super) fn end(self) -> Skimmed {
+    pub(crate) fn end(self) -> Skimmed {
         match self.id {
             Some(id) if self.has_method => Skimmed::Request(id),
             Some(id) if self.has_outcome => Skimmed::Answer(id),

@@ -1,0 +1,136 @@
+//! How far a client has got on all streams of its session, for the time when it comes back.
+//!
+//! Streams are numbered as they begin. So the positions of those that are not over, and the highest number there was,
+//! say everything: a stream up to that number that is not named was said to its end, one beyond it is new.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tenure_session::id::Position;
+use tenure_session::{EventId, SessionKey, StreamId};
+
+use super::outgoing::Outgoing;
+
+/// How far a client has got.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Cursor {
+    /// The highest number of a stream that began.
+    highest: u32,
+    /// The last event that was sent of each stream that is not over.
+    streams: BTreeMap<StreamId, Position>,
+}
+
+impl Cursor {
+    /// Notes what is sent.
+    pub(crate) fn pass(&mut self, outgoing: &Outgoing) {
+        match outgoing {
+            Outgoing::Message { event: Some(event), .. } => {
+                self.streams.insert(event.stream, event.position);
+            }
+            Outgoing::Message { event: None, .. } => {}
+            Outgoing::Begun(after) => {
+                self.highest = self.highest.max(after.stream.number());
+                self.streams.insert(after.stream, after.position);
+            }
+            Outgoing::Ended(stream) => {
+                self.streams.remove(stream);
+            }
+        }
+    }
+
+    /// The highest number of a stream that the client has heard of.
+    pub(crate) fn highest(&self) -> u32 {
+        self.highest
+    }
+
+    /// Where to go on with the streams of requests that the client has not heard to their end.
+    pub(crate) fn unfinished(&self, key: &SessionKey) -> impl Iterator<Item = EventId> {
+        let streams = self.streams.iter().filter(|(stream, _)| **stream != StreamId::STANDALONE);
+        streams.map(|(stream, position)| EventId::new(key, *stream, *position))
+    }
+
+    /// The last event of the stream that belongs to no request, if that was read.
+    pub(crate) fn news(&self, key: &SessionKey) -> Option<EventId> {
+        let position = self.streams.get(&StreamId::STANDALONE)?;
+        Some(EventId::new(key, StreamId::STANDALONE, *position))
+    }
+
+    /// Reads what [`Cursor`]'s `Display` writes.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('.');
+        let highest = hex(parts.next()?)?.try_into().ok()?;
+        let mut streams = BTreeMap::new();
+        for part in parts {
+            let (stream, position) = part.split_once('-')?;
+            let stream: u32 = hex(stream)?.try_into().ok()?;
+            streams.insert(StreamId::new(stream), Position(hex(position)?));
+        }
+        Some(Self { highest, streams })
+    }
+}
+
+/// Without a sign, which `from_str_radix` would allow.
+fn hex(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits.then(|| u64::from_str_radix(text, 16).ok())?
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.highest)?;
+        for (stream, position) in &self.streams {
+            write!(f, ".{:x}-{:x}", stream.number(), position.0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    const KEY: SessionKey = SessionKey::from_bytes([1; 16]);
+
+    fn event(stream: u32, position: u64) -> EventId {
+        EventId::new(&KEY, StreamId::new(stream), Position(position))
+    }
+
+    fn said(stream: u32, position: u64) -> Outgoing {
+        Outgoing::Message { body: Bytes::new(), event: Some(event(stream, position)) }
+    }
+
+    #[test]
+    fn what_was_said_is_not_said_again_and_the_rest_is() {
+        let mut cursor = Cursor::default();
+        for outgoing in [
+            Outgoing::Begun(event(0, 4)),
+            Outgoing::Begun(event(1, 0)),
+            Outgoing::Begun(event(2, 0)),
+            said(2, 7),
+            said(0, 8),
+            Outgoing::Begun(event(3, 0)),
+            said(3, 9),
+            Outgoing::Ended(StreamId::new(3)),
+            Outgoing::plain(Bytes::new()),
+        ] {
+            cursor.pass(&outgoing);
+        }
+        assert_eq!(cursor.to_string(), "3.0-8.1-0.2-7");
+        assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor.clone()));
+        // Stream 3 was heard to its end.
+        assert_eq!(cursor.unfinished(&KEY).collect::<Vec<_>>(), [event(1, 0), event(2, 7)]);
+        assert_eq!(cursor.highest(), 3);
+        assert_eq!(cursor.news(&KEY), Some(event(0, 8)));
+    }
+
+    #[test]
+    fn what_is_no_cursor_is_none() {
+        for text in
+            ["", "x", "-1", "+1", "1.", "1.2", "1.2-", "1.2-3-4", "1.2-3.", "100000000", "1.2-+3", " 1"]
+        {
+            assert_eq!(Cursor::parse(text), None, "{text:?}");
+        }
+        assert_eq!(Cursor::parse("0"), Some(Cursor::default()));
+    }
+}

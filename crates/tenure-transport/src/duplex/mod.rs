@@ -1,0 +1,26 @@
+//! One client that both sides can speak to at any time: what its messages mean, and what goes back.
+//!
+//! A full-duplex connection carries one session and all its streams: over a pair of byte streams (`stdio`), or over
+//! one of the doors of the HTTP server. What the session says goes through the same streams as over `/mcp`, which are
+//! pulled by whoever writes, so that a client that does not read costs no memory.
+//!
+//! Read in this order: `input` and `skim` (what comes in), `connection` (what it means), `pump` (the streams),
+//! `outgoing` and `cursor` (what goes out, and how far), `questions` (what only the client can answer).
+
+mod connection;
+mod cursor;
+mod input;
+mod outgoing;
+mod pump;
+mod questions;
+mod skim;
+
+pub(crate) use connection::{Connection, Manner, Tasks};
+pub(crate) use cursor::Cursor;
+pub(crate) use input::{Input, Line};
+pub(crate) use outgoing::{MAX_WAITING, Outgoing};
+pub(crate) use pump::Outlet;
+pub(crate) use questions::Questions;
+pub(crate) use skim::Skim;
+#[cfg(test)]
+pub(crate) use skim::Skimmed;

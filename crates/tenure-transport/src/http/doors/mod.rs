@@ -1,0 +1,52 @@
+//! Other doors to the same sessions, for clients that do not speak Streamable HTTP. All are closed unless configured.
+//!
+//! Every door checks Host and Origin as `/mcp` does and serves the same sessions within the same limits. Two kinds:
+//! `/rpc`, POST `/sse` and `/mcp/sse` are `/mcp` with another shape of answer; GET `/sse` (with `/messages`) and `/ws`
+//! carry a whole session over one connection, which is a `talk`.
+//!
+//! Read in this order: `keeper` (which door, and who is inside), `talk` (a connection from its beginning to the end of
+//! its session), `presence` (who talks in which session), `sse` and `socket` (the two ways to talk), `frames` (out).
+
+mod frames;
+mod keeper;
+mod presence;
+mod socket;
+mod sse;
+mod talk;
+
+use std::time::Duration;
+
+pub(super) use keeper::Doorkeeper;
+pub(crate) use keeper::Seat;
+pub(super) use sse::Talk;
+
+/// Which doors are open.
+#[derive(Clone, Debug)]
+pub struct Doors {
+    /// GET `/sse` and POST `/messages`: the HTTP+SSE transport of revision 2024-11-05.
+    pub sse: bool,
+    /// POST `/rpc`: one request in, one JSON answer out.
+    pub rpc: bool,
+    /// POST `/sse`: one request in, a stream out that ends with `done`.
+    pub post_sse: bool,
+    /// GET `/mcp/sse`: the same as GET `/mcp`.
+    pub mcp_sse: bool,
+    /// `/ws`: a session over a WebSocket.
+    pub websocket: bool,
+    /// How long a session of `/sse` or `/ws` waits for its client when the connection broke; with none, as long as
+    /// any session waits.
+    pub linger: Option<Duration>,
+}
+
+impl Default for Doors {
+    fn default() -> Self {
+        Self {
+            sse: false,
+            rpc: false,
+            post_sse: false,
+            mcp_sse: false,
+            websocket: false,
+            linger: Some(Duration::from_secs(60)),
+        }
+    }
+}

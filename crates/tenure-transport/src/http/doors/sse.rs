@@ -1,0 +1,262 @@
+//! GET `/sse` and POST `/messages`: the HTTP+SSE transport of revision 2024-11-05.
+//!
+//! The stream begins with the address that messages are posted to; all answers come on the stream. That transport
+//! knows no resumption, but clients that are built on `EventSource` come back by themselves and say the id of the
+//! last event. So every event has one that names the session and how far its client has got.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode};
+use tenure_session::{Error, Incoming, Reason, SessionId};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::keeper::{Doorkeeper, Post};
+use super::presence::Lease;
+use super::talk::{Claim, End, Farewell, Parting, Talking};
+use crate::duplex::{Cursor, Input, Line, MAX_WAITING, Outgoing};
+use crate::http::body::Body;
+use crate::http::endpoint::{Endpoint, Remote, event_stream};
+use crate::http::headers::{self, Wanted};
+use crate::http::reject::{empty, malformed, reject};
+use crate::http::sse;
+
+/// The most that is put into one frame before the client has taken the last one.
+const FRAME_BYTES: usize = 64 << 10;
+
+impl Doorkeeper {
+    pub(super) async fn open_stream(
+        &self,
+        endpoint: &Endpoint,
+        parts: &Parts,
+        remote: Option<Remote>,
+    ) -> Response<Body> {
+        match self.try_open_stream(endpoint, parts, remote).await {
+            Ok(response) => response,
+            Err(error) => reject(&error, None),
+        }
+    }
+
+    async fn try_open_stream(
+        &self,
+        endpoint: &Endpoint,
+        parts: &Parts,
+        remote: Option<Remote>,
+    ) -> Result<Response<Body>, Error> {
+        headers::check_accept(&parts.headers, Wanted::Events)?;
+        self.check_open(endpoint)?;
+        let rules = endpoint.rules();
+        let caller = endpoint.caller(parts, remote);
+        let owner = caller.principal.clone();
+        let claim = claim(parts)?;
+        let talking =
+            Talking::prepare(self, endpoint.sessions(), caller, rules.max_body_bytes, claim).await?;
+        let (input, posts) = mpsc::channel(1);
+        let (output, messages) = mpsc::channel(MAX_WAITING);
+        let post = self.posts().open(Post { input, owner });
+        let (id, farewell) = (talking.id(), Farewell::default());
+        let (last, written) = oneshot::channel();
+        let talk = Talk {
+            messages,
+            post: Some(post.name()),
+            name: talking.is_own().then_some(id),
+            opened: talking.opened(),
+            cursor: talking.cursor(),
+            last: Some(last),
+            ended: false,
+            farewell: farewell.clone(),
+            retry: endpoint.sessions().limits().retry,
+            keep_alive: rules.keep_alive,
+            timer: Box::pin(tokio::time::sleep(rules.keep_alive)),
+        };
+        self.spawn(async move {
+            // Nobody can post any more when this is over.
+            let _post = post;
+            let written = async { written.await.unwrap_or_default() };
+            talking.run(Posted(posts), output, farewell, written).await;
+        });
+        let mut response = event_stream(Body::talk(talk));
+        if let Ok(id) = HeaderValue::from_str(&id.expose()) {
+            response.headers_mut().insert(headers::SESSION_ID, id);
+        }
+        Ok(response)
+    }
+
+    pub(super) async fn take_message<B>(&self, endpoint: &Endpoint, parts: &Parts, body: B) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let taken = async {
+            let post = self.post(endpoint, parts)?;
+            headers::check_content_type(&parts.headers)?;
+            Ok((post, endpoint.read(parts, body).await?))
+        };
+        let (post, body) = match taken.await {
+            Ok(taken) => taken,
+            Err(error) => return reject(&error, None),
+        };
+        let incoming = match Incoming::parse(&body) {
+            Ok(incoming) => incoming,
+            Err(fault) => return malformed(&fault),
+        };
+        // The client that waits here is the one that does not read.
+        let patience = endpoint.rules().body_timeout;
+        match post.input.send_timeout(Line::Read(incoming), patience).await {
+            Ok(()) => empty(StatusCode::ACCEPTED),
+            Err(mpsc::error::SendTimeoutError::Closed(_)) => reject(&unknown_stream(), None),
+            Err(mpsc::error::SendTimeoutError::Timeout(_)) => {
+                let text = "The stream is not read, so nothing more is taken";
+                reject(&Error::new(Reason::SlowReader, text), None)
+            }
+        }
+    }
+
+    /// The place that the URL names.
+    fn post(&self, endpoint: &Endpoint, parts: &Parts) -> Result<Post, Error> {
+        let query = parts.uri.query().unwrap_or_default();
+        let name = query.split('&').find_map(|pair| {
+            let (key, value) = pair.split_once('=')?;
+            matches!(key, "sessionId" | "session_id").then_some(value)
+        });
+        let Some(name) = name else {
+            return Err(Error::new(
+                Reason::SessionRequired,
+                "Post to the address that the stream began with: the sessionId is missing",
+            ));
+        };
+        let name = SessionId::parse(name.as_bytes()).ok_or_else(unknown_stream)?;
+        self.posts().find(&name, &endpoint.principal(parts)).ok_or_else(unknown_stream)
+    }
+}
+
+fn unknown_stream() -> Error {
+    Error::new(Reason::SessionNotFound, "There is no open stream of this name: begin with GET /sse")
+}
+
+/// The session that a client comes back to: by the id of the last event, or by name.
+fn claim(parts: &Parts) -> Result<Option<Claim>, Error> {
+    let last = parts.headers.get(headers::LAST_EVENT_ID).and_then(|value| value.to_str().ok());
+    // Any other id is of another server; then the client begins anew.
+    let last = last.and_then(|last| {
+        let (id, cursor) = last.split_once('.')?;
+        Some((SessionId::parse(id.as_bytes())?, Cursor::parse(cursor)?))
+    });
+    if let Some((id, cursor)) = last {
+        return Ok(Some(Claim { id, cursor: Some(cursor), lease: Lease::Own }));
+    }
+    named(parts)
+}
+
+/// The session that the header names.
+pub(super) fn named(parts: &Parts) -> Result<Option<Claim>, Error> {
+    match headers::session(&parts.headers) {
+        headers::Named::None => Ok(None),
+        headers::Named::Session(id) => Ok(Some(Claim { id, cursor: None, lease: Lease::Guest })),
+        headers::Named::Unknown => Err(Error::new(Reason::SessionNotFound, "Session not found or expired")),
+    }
+}
+
+/// What was posted.
+struct Posted(mpsc::Receiver<Line>);
+
+impl Input for Posted {
+    async fn next(&mut self) -> io::Result<Option<Line>> {
+        Ok(self.0.recv().await)
+    }
+}
+
+impl Parting for Posted {
+    fn said_goodbye(&self) -> bool {
+        // This transport has no word for it.
+        false
+    }
+
+    async fn finish(&mut self) {}
+}
+
+/// The stream that a client reads: the one who writes, as a body.
+#[derive(Debug)]
+pub(in crate::http) struct Talk {
+    messages: mpsc::Receiver<Outgoing>,
+    /// Where to post to, until it was said.
+    post: Option<SessionId>,
+    /// The name of the session, if events have ids.
+    name: Option<SessionId>,
+    /// The session is there, so that one can come back to it.
+    opened: CancellationToken,
+    cursor: Cursor,
+    /// Told how far the client got, when the stream is over.
+    last: Option<oneshot::Sender<Cursor>>,
+    ended: bool,
+    farewell: Farewell,
+    retry: Duration,
+    keep_alive: Duration,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Talk {
+    pub(in crate::http) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut out = BytesMut::new();
+        if let Some(post) = self.post.take() {
+            write(&mut out, format_args!("event: endpoint\ndata: /messages?sessionId={}\n", post.expose()));
+            self.write_id(&mut out);
+            out.put_u8(b'\n');
+        }
+        while out.len() < FRAME_BYTES && !self.ended {
+            match self.messages.poll_recv(cx) {
+                Poll::Ready(Some(outgoing)) => {
+                    self.cursor.pass(&outgoing);
+                    if let Outgoing::Message { body, .. } = outgoing {
+                        self.write_id(&mut out);
+                        sse::write_message(&body, &mut out);
+                    }
+                }
+                Poll::Ready(None) => {
+                    self.ended = true;
+                    if self.farewell.get() == End::Stopped {
+                        sse::write_retry(self.retry, &mut out);
+                        out.put_u8(b'\n');
+                    }
+                }
+                Poll::Pending => break,
+            }
+        }
+        if out.is_empty() && self.ended {
+            return Poll::Ready(None);
+        }
+        if out.is_empty() {
+            std::task::ready!(self.timer.as_mut().poll(cx));
+            out.extend_from_slice(sse::KEEP_ALIVE);
+        }
+        self.timer.as_mut().reset(Instant::now() + self.keep_alive);
+        // The timer has to be polled once to wake us, also when there was something to say.
+        let _ = self.timer.as_mut().poll(cx);
+        Poll::Ready(Some(out.freeze()))
+    }
+
+    fn write_id(&self, out: &mut BytesMut) {
+        if let Some(name) = self.name.filter(|_| self.opened.is_cancelled()) {
+            write(out, format_args!("id: {}.{}\n", name.expose(), self.cursor));
+        }
+    }
+}
+
+fn write(out: &mut BytesMut, text: std::fmt::Arguments<'_>) {
+    std::io::Write::write_fmt(&mut out.writer(), text).expect("writing to memory does not fail");
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        if let Some(last) = self.last.take() {
+            // Nobody waits for it if the talk was dropped.
+            drop(last.send(std::mem::take(&mut self.cursor)));
+        }
+    }
+}

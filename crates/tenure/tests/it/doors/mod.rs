@@ -1,0 +1,12 @@
+//! The doors beside `/mcp`: what old clients see there.
+
+mod abuse;
+mod closed;
+mod post_sse;
+mod processes;
+mod returning;
+mod rpc;
+mod socket;
+mod sse;
+mod stopping;
+mod support;
