@@ -13,6 +13,7 @@ pub mod data;
 pub mod error;
 pub mod id;
 pub mod limits;
+mod members;
 pub mod message;
 pub mod method;
 pub mod phase;
@@ -28,6 +29,6 @@ pub use id::{EventId, NodeId, Principal, RequestId, Route, SessionId, SessionKey
 pub use limits::Limits;
 pub use message::{Incoming, Message, Notification, RawJson, Request, Response};
 pub use method::Method;
-pub use protocol::Revision;
+pub use protocol::{Eras, Revision};
 pub use runtime::{Answer, Reader, Session, Sessions};
 pub use state::{State, States};

@@ -25,11 +25,27 @@ pub(super) fn typed_request(request: &Request) -> Result<(ClientRequest, Request
     let whole = message::write_notification(&request.method, request.params.as_ref());
     let mut typed: ClientRequest =
         serde_json::from_slice(&whole).map_err(|error| invalid(error.to_string()))?;
-    if matches!(typed, ClientRequest::CustomRequest(_)) && !matches!(request.method, Method::Other(_)) {
+    if matches!(typed, ClientRequest::CustomRequest(_)) && !may_be_custom(&request.method) {
         return Err(invalid(format!("the params do not fit {}", request.method)));
     }
     let meta = std::mem::take(typed.get_meta_mut());
     Ok((typed, meta))
+}
+
+/// Whether a handler may have a method that is none of a session's own: what it does with params that rmcp has no
+/// type for is up to it.
+fn may_be_custom(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::Other(_)
+            | Method::Discover
+            | Method::Listen
+            | Method::TasksGet
+            | Method::TasksUpdate
+            | Method::TasksCancel
+            | Method::TasksResult
+            | Method::TasksList
+    )
 }
 
 /// Puts `_meta` and our context where rmcp's loop looks for them.
