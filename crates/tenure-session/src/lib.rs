@@ -7,10 +7,12 @@
 //! It knows no HTTP, no disk and no sockets.
 //!
 //! Read in this order: [`message`] and [`protocol`] (what is on the wire), [`phase`] and [`rules`]
-//! (what is allowed when), [`port`] (what we ask of others), [`runtime`] (how it all moves).
+//! (what is allowed when), [`exchange`] (requests that belong to no session), [`port`] (what we ask of
+//! others), [`runtime`] (how it all moves).
 
 pub mod data;
 pub mod error;
+pub mod exchange;
 pub mod id;
 pub mod limits;
 mod members;
