@@ -75,3 +75,24 @@ pub(super) fn mcp_error(error: &ErrorData) -> RpcError {
 pub(super) fn error_data(error: &RpcError) -> ErrorData {
     error.raw().read().unwrap_or_else(|_| ErrorData::new(ErrorCode::INTERNAL_ERROR, "unreadable error", None))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn params_are_judged_only_for_methods_of_sessions() {
+        let typed = |method: &str| {
+            let id = tenure_session::RequestId::from_number(1);
+            let params = Some(RawJson::trusted(r#"{"x":1}"#));
+            typed_request(&Request { id, method: Method::new(method), params })
+        };
+        for method in ["prompts/get", "resources/read", "completion/complete"] {
+            assert_eq!(typed(method).unwrap_err().code(), -32602, "{method}");
+        }
+        // A handler may have these or not; to say so is up to it.
+        for method in ["tasks/list", "tasks/result", "tasks/get", "tasks/update", "tasks/cancel", "x/y"] {
+            assert!(matches!(typed(method), Ok((ClientRequest::CustomRequest(_), _))), "{method}");
+        }
+    }
+}

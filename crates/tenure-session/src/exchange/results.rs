@@ -128,7 +128,10 @@ pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, cac
             complete = ResultType::parse(value) == ResultType::Complete;
             None
         }
-        _ => Some(r#""complete""#.to_owned()),
+        _ => {
+            complete = true;
+            Some(r#""complete""#.to_owned())
+        }
     });
     if cacheable && complete {
         edits.member(&members, TTL, |said| Some(caching.ttl(said.map(RawValue::get)).to_owned()));

@@ -109,6 +109,7 @@ fn the_name_is_repeated_for_methods_that_have_one() {
         ("tools/call", r#","name":"Hello""#, One("=?base64?SGVsbG8?="), Some(MISMATCH)),
         ("tools/call", r#","name":"SGVsbG8=?=""#, One("SGVsbG8=?="), None),
         ("tools/call", r#","name":"a","name":"a""#, One("a"), Some(MISMATCH)),
+        ("tools/call", r#","name":"a","name":"a""#, Absent, Some(MISMATCH)),
         // A body without a name is the affair of whoever reads the params.
         ("tools/call", "", Absent, None),
         ("tools/call", r#","name":7"#, Absent, None),

@@ -104,6 +104,11 @@ fn what_may_be_cached_says_how() {
             r#"{"resultType":"complete","_meta":{$S},"ttlMs":0,"ttlMs":0,"cacheScope":"private","cacheScope":"private"}"#,
         ),
         (
+            r#"{"resultType":"task","resultType":null}"#,
+            AsSaid,
+            r#"{"ttlMs":0,"cacheScope":"private","_meta":{$S},"resultType":"task","resultType":"complete"}"#,
+        ),
+        (
             r#"{"resultType":"input_required","requestState":"s"}"#,
             AsSaid,
             r#"{"_meta":{$S},"resultType":"input_required","requestState":"s"}"#,
@@ -229,8 +234,6 @@ fn of_meta(object: &str) -> Vec<(String, String)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
-
     #[test]
     fn other_members_stay_the_bytes_they_were(
         result in written(),
