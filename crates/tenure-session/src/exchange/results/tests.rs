@@ -191,9 +191,9 @@ fn value() -> impl Strategy<Value = Value> {
 }
 
 /// An object as somebody may write it: in order, with space, escapes and repetitions.
-fn written() -> impl Strategy<Value = String> {
+fn written(count: std::ops::Range<usize>) -> impl Strategy<Value = String> {
     let member = (name(), value(), any::<bool>(), any::<bool>());
-    prop::collection::vec(member, 0..6).prop_map(|members| {
+    prop::collection::vec(member, count).prop_map(|members| {
         let members: Vec<_> = members
             .into_iter()
             .map(|(name, value, pretty, escaped)| {
@@ -236,7 +236,7 @@ fn of_meta(object: &str) -> Vec<(String, String)> {
 proptest! {
     #[test]
     fn other_members_stay_the_bytes_they_were(
-        result in written(),
+        result in written(0..6),
         method in prop::sample::select(vec![Method::ToolsCall, Method::ToolsList]),
         caching in prop::sample::select(vec![Caching::AsSaid, Caching::Private, Caching::Never]),
         introduces: bool,
@@ -258,10 +258,9 @@ proptest! {
     }
 
     #[test]
-    fn it_makes_no_difference_whether_a_result_is_read(result in written()) {
-        prop_assume!(result != "{}");
+    fn it_makes_no_difference_whether_a_result_is_read(result in written(1..6)) {
         // An escape anywhere forces it to be read.
-        let escaped = |text: &str| format!(r#"{},"\u0078":1}}"#, text.strip_suffix('}').unwrap());
+        let escaped = |text: &str| format!(r#"{},"\u0079":1}}"#, text.strip_suffix('}').unwrap());
         let completed = |text: String| {
             let completed = complete(&Method::ToolsList, &RawJson::trusted(text), None, Caching::AsSaid);
             String::from_utf8(completed.bytes().to_vec()).unwrap()
