@@ -54,6 +54,16 @@ reasons! {
     DuplicateRequestId = "duplicate_request_id", -32600;
     /// Params that the method cannot take.
     InvalidParams = "invalid_params", -32602;
+    /// A request outside of any session whose `_meta` lacks what it must say, or says it twice.
+    InvalidMeta = "invalid_meta", -32602;
+    /// A `requestState` that is not ours, or not for this caller, request or time.
+    InvalidRequestState = "invalid_request_state", -32602;
+    /// A header that does not say what the body says.
+    HeaderMismatch = "header_mismatch", -32020;
+    /// The client did not declare a capability that the request needs.
+    MissingCapability = "missing_client_capability", -32021;
+    /// A version that is not served outside of sessions.
+    VersionNotServed = "version_not_served", -32022;
     /// No `Mcp-Session-Id` where one is needed.
     SessionRequired = "session_required", -32602;
     /// No session of that name belongs to the caller.
@@ -64,6 +74,10 @@ reasons! {
     SessionDeleted = "session_deleted", -32001;
     /// The session was ended by an operator.
     SessionRevoked = "session_revoked", -32001;
+    /// No data session of that name belongs to the caller of an exchange.
+    StateNotFound = "data_session_not_found", -31043;
+    /// An exchange without the data session that it needs.
+    StateRequired = "data_session_required", -31044;
     /// A `Last-Event-ID` that does not parse or is of another session.
     UnknownEventId = "unknown_event_id", -32600;
     /// A stream that ended and whose events are no longer kept.
@@ -188,7 +202,7 @@ impl Error {
     /// What to do about it.
     pub fn kind(&self) -> Kind {
         match self.reason {
-            Reason::SessionNotFound => Kind::NotFound,
+            Reason::SessionNotFound | Reason::StateNotFound => Kind::NotFound,
             Reason::SessionExpired
             | Reason::SessionDeleted
             | Reason::SessionRevoked
@@ -328,7 +342,11 @@ mod tests {
         for reason in Reason::ALL {
             let code = reason.code();
             let standard = matches!(code, -32700 | -32600..=-32600 | -32601 | -32602 | -32603 | -32001);
-            assert!(standard || !(-32768..=-32000).contains(&code), "{reason:?}: {code}");
+            let of_the_modern_era = matches!(code, -32022..=-32020);
+            assert!(
+                standard || of_the_modern_era || !(-32768..=-32000).contains(&code),
+                "{reason:?}: {code}"
+            );
         }
     }
 

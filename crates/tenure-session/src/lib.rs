@@ -7,13 +7,16 @@
 //! It knows no HTTP, no disk and no sockets.
 //!
 //! Read in this order: [`message`] and [`protocol`] (what is on the wire), [`phase`] and [`rules`]
-//! (what is allowed when), [`port`] (what we ask of others), [`runtime`] (how it all moves).
+//! (what is allowed when), [`exchange`] (requests that belong to no session), [`port`] (what we ask of
+//! others), [`runtime`] (how it all moves).
 
 pub mod call;
 pub mod data;
 pub mod error;
+pub mod exchange;
 pub mod id;
 pub mod limits;
+mod members;
 pub mod message;
 pub mod method;
 pub mod phase;
@@ -29,6 +32,6 @@ pub use id::{EventId, NodeId, Principal, RequestId, Route, SessionId, SessionKey
 pub use limits::Limits;
 pub use message::{Incoming, Message, Notification, RawJson, Request, Response};
 pub use method::Method;
-pub use protocol::Revision;
+pub use protocol::{Eras, Revision};
 pub use runtime::{Answer, Reader, Session, Sessions};
 pub use state::{State, States};

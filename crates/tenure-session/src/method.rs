@@ -53,6 +53,13 @@ methods! {
     SamplingCreateMessage = "sampling/createMessage",
     ElicitationCreate = "elicitation/create",
     RootsList = "roots/list",
+    Discover = "server/discover",
+    Listen = "subscriptions/listen",
+    TasksGet = "tasks/get",
+    TasksUpdate = "tasks/update",
+    TasksCancel = "tasks/cancel",
+    TasksResult = "tasks/result",
+    TasksList = "tasks/list",
     Initialized = "notifications/initialized",
     Cancelled = "notifications/cancelled",
     Progress = "notifications/progress",
@@ -62,6 +69,10 @@ methods! {
     ToolsListChanged = "notifications/tools/list_changed",
     PromptsListChanged = "notifications/prompts/list_changed",
     RootsListChanged = "notifications/roots/list_changed",
+    Acknowledged = "notifications/subscriptions/acknowledged",
+    TaskChanged = "notifications/tasks",
+    TaskStatus = "notifications/tasks/status",
+    ElicitationComplete = "notifications/elicitation/complete",
 }
 
 impl fmt::Debug for Method {

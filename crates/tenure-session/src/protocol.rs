@@ -7,6 +7,7 @@
 use serde::Deserialize;
 
 use crate::error::{Error, Reason};
+use crate::members::{self, Found};
 use crate::message::RawJson;
 
 /// A revision of the legacy era that sessions may speak.
@@ -72,11 +73,56 @@ impl std::fmt::Display for Revision {
     }
 }
 
-/// First revision of the modern era. Not served yet; known so that its messages are told apart.
-const FIRST_MODERN: &str = "2026-07-28";
+/// The revision of the modern era; the first, and so far the only one.
+pub const MODERN: &str = "2026-07-28";
 
 /// The `_meta` member that carries the version in the modern era.
-const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// Every revision that is served by one era or the other, newest first.
+static SERVED: [&str; 5] = [
+    MODERN,
+    Revision::V2025_11_25.as_str(),
+    Revision::V2025_06_18.as_str(),
+    Revision::V2025_03_26.as_str(),
+    Revision::V2024_11_05.as_str(),
+];
+
+/// Which eras an endpoint serves.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Eras {
+    /// Sessions and exchanges, each message by its own marks.
+    #[default]
+    Both,
+    /// Sessions only.
+    Legacy,
+    /// Exchanges only.
+    Modern,
+}
+
+/// The revisions that an endpoint serves, newest first.
+pub fn served(eras: Eras) -> &'static [&'static str] {
+    let (modern, legacy) = SERVED.split_at(1);
+    match eras {
+        Eras::Both => &SERVED,
+        Eras::Legacy => legacy,
+        Eras::Modern => modern,
+    }
+}
+
+/// Whether a request of this version can be answered outside of any session. The versions of the legacy era never
+/// can, though they are served.
+pub fn serves_exchanges(version: &str, eras: Eras) -> bool {
+    eras != Eras::Legacy && version == MODERN
+}
+
+/// The error for a request outside of any session whose version is not served there.
+pub fn not_served(requested: &str, eras: Eras) -> Error {
+    let requested = cut(requested);
+    Error::new(Reason::VersionNotServed, format!("Unsupported protocol version: {requested}"))
+        .with("supported", served(eras))
+        .with("requested", requested)
+}
 
 /// Which kind of message the era is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,6 +168,18 @@ pub fn era(shape: Shape, meta: Option<&str>, header: Option<&str>) -> Result<Era
     }
 }
 
+/// The era that has to deal with a message on an endpoint that serves both, whatever there is to say against it:
+/// a request that tries to be modern never falls back to a session. Of an array, each element is asked about.
+pub fn belongs(shape: Shape, params: Option<&RawJson>, header: Option<&str>) -> Era {
+    let modern = match shape {
+        Shape::Response => false,
+        Shape::Batch => carries_version(params),
+        Shape::NoMessage | Shape::Notification => header.is_some_and(is_modern),
+        Shape::Request => header.is_some_and(is_modern) || carries_version(params),
+    };
+    if modern { Era::Modern } else { Era::Legacy }
+}
+
 /// Why no era fits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EraFault {
@@ -138,7 +196,7 @@ pub enum EraFault {
 /// Dates compare as text; anything that is not shaped like one is no modern revision.
 fn is_modern(version: &str) -> bool {
     let dated = version.len() == 10 && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
-    dated && version >= FIRST_MODERN
+    dated && version >= MODERN
 }
 
 /// The version a request's `_meta` names, if it names one.
@@ -173,6 +231,27 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     false
 }
 
+/// Whether a message's `_meta` has a version, of whatever type.
+fn carries_version(params: Option<&RawJson>) -> bool {
+    let Some(params) = params else { return false };
+    // Nearly every legacy message is done here. A name can be written in another way only with these escapes.
+    let has = |text: &str| memchr::memmem::find(params.bytes(), text.as_bytes()).is_some();
+    if !has(META_VERSION) && !has(r"\u") && !has(r"\/") {
+        return false;
+    }
+    match members::find(params.bytes(), "_meta") {
+        Found::Absent => false,
+        Found::One(meta) => !matches!(members::find(meta.get().as_bytes(), META_VERSION), Found::Absent),
+        // One of the two may have one, and a session is not to guess which of them counts.
+        Found::Twice => true,
+    }
+}
+
+/// What a client said, to be said back, but not at any length.
+fn cut(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
 /// Checks the `MCP-Protocol-Version` header of a message inside a session.
 ///
 /// # Errors
@@ -187,8 +266,7 @@ pub fn check_header(header: Option<&str>) -> Result<(), Error> {
 
 /// The error for a version that is not served.
 pub fn unsupported(requested: &str) -> Error {
-    // Said back, but not at any length.
-    let requested: &str = &requested.chars().take(64).collect::<String>();
+    let requested: &str = &cut(requested);
     let supported: Vec<_> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
     Error::new(Reason::UnsupportedVersion, format!("Unsupported protocol version: {requested}"))
         .with("supported", supported)
@@ -236,6 +314,65 @@ mod tests {
         for (shape, meta, header, expected) in table {
             assert_eq!(era(shape, meta, header), expected, "{shape:?} {meta:?} {header:?}");
         }
+    }
+
+    #[test]
+    fn an_endpoint_says_what_it_serves() {
+        let legacy: Vec<_> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
+        assert_eq!(served(Eras::Legacy), legacy);
+        assert_eq!(served(Eras::Modern), [MODERN]);
+        assert_eq!(served(Eras::Both), [&[MODERN], &legacy[..]].concat());
+        for version in served(Eras::Both) {
+            assert_eq!(serves_exchanges(version, Eras::Both), *version == MODERN, "{version}");
+            assert!(!serves_exchanges(version, Eras::Legacy), "{version}");
+        }
+        assert!(!serves_exchanges("2027-01-01", Eras::Modern));
+        let long = not_served(&"x".repeat(1000), Eras::Modern).to_rpc();
+        assert!(long.raw().bytes().len() < 300, "said back, but not at any length");
+    }
+
+    #[test]
+    fn whatever_tries_to_be_modern_is_not_taken_for_legacy() {
+        use Shape::{Batch, NoMessage, Notification, Request, Response};
+        const M: Option<&str> = Some("2026-07-28");
+        const L: Option<&str> = Some("2025-11-25");
+        let modern = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
+        let strange = [
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":7}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":null}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol\/protocolVersion":"v999"}}"#,
+            r#"{"\u005fmeta":{"io.modelcontextprotocol/protocolVer\u0073ion":"v999"}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":1},"_meta":{}}"#,
+        ];
+        let legacy = [
+            "{}",
+            r#"{"_meta":{"progressToken":1}}"#,
+            r#"{"_meta":"io.modelcontextprotocol/protocolVersion"}"#,
+            r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#,
+            r#"{"arguments":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#,
+        ];
+        let ask =
+            |shape, params: &'static str, header| belongs(shape, Some(&RawJson::trusted(params)), header);
+        for params in strange.into_iter().chain([modern]) {
+            for header in [None, M, L, Some("v999")] {
+                assert_eq!(ask(Request, params, header), Era::Modern, "{params} {header:?}");
+            }
+            assert_eq!(ask(Batch, params, None), Era::Modern, "{params}");
+            assert_eq!(ask(Response, params, M), Era::Legacy, "{params}");
+        }
+        for params in legacy {
+            for (header, era) in
+                [(None, Era::Legacy), (L, Era::Legacy), (M, Era::Modern), (Some("v999"), Era::Legacy)]
+            {
+                assert_eq!(ask(Request, params, header), era, "{params} {header:?}");
+                assert_eq!(ask(Notification, params, header), era, "{params} {header:?}");
+                assert_eq!(belongs(NoMessage, None, header), era, "{header:?}");
+                assert_eq!(belongs(Request, None, header), era, "{header:?}");
+            }
+            assert_eq!(ask(Batch, params, M), Era::Legacy, "{params}");
+        }
+        assert_eq!(ask(Notification, modern, L), Era::Legacy, "the header decides");
     }
 
     #[test]

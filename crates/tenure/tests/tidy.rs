@@ -77,10 +77,31 @@ fn the_session_crate_knows_no_http_no_disk_and_no_sockets() {
 
 #[test]
 fn rules_are_pure() {
-    for file in ["rules.rs", "message.rs", "id.rs", "protocol.rs", "phase.rs", "method.rs", "record.rs"] {
+    let wire = [
+        "rules.rs",
+        "message.rs",
+        "id.rs",
+        "protocol.rs",
+        "phase.rs",
+        "method.rs",
+        "record.rs",
+        "members.rs",
+    ];
+    let exchange = ["capability", "digest", "ladder", "meta", "params", "results", "sentinel"];
+    let exchange = exchange.map(|file| format!("exchange/{file}.rs"));
+    for file in wire.into_iter().chain(exchange.iter().map(String::as_str)) {
         let text = code(&read(&root().join("crates/tenure-session/src").join(file)));
         for word in ["async ", ".await", "tokio", "Instant::now", "SystemTime"] {
             assert!(!text.contains(word), "{file} uses {word}");
+        }
+    }
+}
+
+#[test]
+fn exchanges_know_nothing_of_sessions() {
+    for (name, text) in sources("crates/tenure-session/src/exchange") {
+        for word in ["runtime::", "Session"] {
+            assert!(!code(&text).contains(word), "{name} names {word}");
         }
     }
 }

@@ -25,11 +25,27 @@ pub(super) fn typed_request(request: &Request) -> Result<(ClientRequest, Request
     let whole = message::write_notification(&request.method, request.params.as_ref());
     let mut typed: ClientRequest =
         serde_json::from_slice(&whole).map_err(|error| invalid(error.to_string()))?;
-    if matches!(typed, ClientRequest::CustomRequest(_)) && !matches!(request.method, Method::Other(_)) {
+    if matches!(typed, ClientRequest::CustomRequest(_)) && !may_be_custom(&request.method) {
         return Err(invalid(format!("the params do not fit {}", request.method)));
     }
     let meta = std::mem::take(typed.get_meta_mut());
     Ok((typed, meta))
+}
+
+/// Whether a handler may have a method that is none of a session's own: what it does with params that rmcp has no
+/// type for is up to it.
+fn may_be_custom(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::Other(_)
+            | Method::Discover
+            | Method::Listen
+            | Method::TasksGet
+            | Method::TasksUpdate
+            | Method::TasksCancel
+            | Method::TasksResult
+            | Method::TasksList
+    )
 }
 
 /// Puts `_meta` and our context where rmcp's loop looks for them.
@@ -58,4 +74,25 @@ pub(super) fn mcp_error(error: &ErrorData) -> RpcError {
 /// An error object from the wire as rmcp's error.
 pub(super) fn error_data(error: &RpcError) -> ErrorData {
     error.raw().read().unwrap_or_else(|_| ErrorData::new(ErrorCode::INTERNAL_ERROR, "unreadable error", None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn params_are_judged_only_for_methods_of_sessions() {
+        let typed = |method: &str| {
+            let id = tenure_session::RequestId::from_number(1);
+            let params = Some(RawJson::trusted(r#"{"x":1}"#));
+            typed_request(&Request { id, method: Method::new(method), params })
+        };
+        for method in ["prompts/get", "resources/read", "completion/complete"] {
+            assert_eq!(typed(method).unwrap_err().code(), -32602, "{method}");
+        }
+        // A handler may have these or not; to say so is up to it.
+        for method in ["tasks/list", "tasks/result", "tasks/get", "tasks/update", "tasks/cancel", "x/y"] {
+            assert!(matches!(typed(method), Ok((ClientRequest::CustomRequest(_), _))), "{method}");
+        }
+    }
 }

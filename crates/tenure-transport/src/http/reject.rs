@@ -77,6 +77,10 @@ fn status(reason: Reason) -> StatusCode {
         | Reason::UnsupportedVersion
         | Reason::AlreadyInitialized
         | Reason::InvalidParams
+        | Reason::InvalidMeta
+        | Reason::HeaderMismatch
+        | Reason::MissingCapability
+        | Reason::VersionNotServed
         | Reason::SessionRequired
         | Reason::UnknownEventId
         | Reason::StreamForgotten => StatusCode::BAD_REQUEST,
