@@ -7,8 +7,10 @@
 //! It knows no HTTP, no disk and no sockets.
 //!
 //! Read in this order: [`message`] and [`protocol`] (what is on the wire), [`phase`] and [`rules`]
-//! (what is allowed when), [`port`] (what we ask of others), [`runtime`] (how it all moves).
+//! (what is allowed when), [`port`] (what we ask of others), [`runtime`] (how it all moves), [`bridge`] (between
+//! the eras).
 
+pub mod bridge;
 pub mod data;
 pub mod error;
 pub mod id;

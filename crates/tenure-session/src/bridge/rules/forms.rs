@@ -1,0 +1,238 @@
+//! A modern server's question, put to a client of a revision.
+//!
+//! Serves the row on elicitation by URL, the rows on elicitation and sampling of the section "shapes", and the
+//! case that cannot be bridged: a question that a client's revision has no words for. In: a question that the
+//! client's capabilities allow. Out: the params of the request to it, or why it cannot be asked.
+//!
+//! | question | 2025-11-25 | 2025-06-18 | before |
+//! |---|---|---|---|
+//! | a form | as it is | without its mode | none |
+//! | a choice with titles (`oneOf`) | as it is | `enum` with `enumNames` | none |
+//! | a choice of several (`array`) | as it is | none | none |
+//! | a URL | with an id | none | none |
+//! | sampling with tools | as it is | none | none |
+//! | a message with a list of content | as it is | a message for each | a message for each |
+//! | audio | as it is | as it is | text before 2025-03-26 |
+//! | roots | as it is | as it is | as it is |
+
+use std::borrow::Cow;
+
+use super::clients::Relayed;
+use super::edit::{self, Object};
+use super::features::Feature;
+use super::questions::{Question, is_url};
+use super::shape::block_for;
+use crate::message::RawJson;
+use crate::method::Method;
+use crate::protocol::Revision;
+
+/// The params of the request that puts a question to a client. `elicitation_id` is a fresh name for a question by
+/// URL: sessions want one, modern servers have none, and nobody will ever say that it is done.
+///
+/// # Errors
+/// When the client did not say that it can be asked this, or its revision has no words for it.
+pub fn params_for(
+    question: &Question,
+    relayed: Relayed,
+    revision: Revision,
+    elicitation_id: &str,
+) -> Result<Option<RawJson>, &'static str> {
+    if !relayed.allows(question) {
+        return Err("the client does not offer it");
+    }
+    let Some((params, mut object)) =
+        question.params.as_ref().and_then(|params| Some((params, Object::read(edit::text(params))?)))
+    else {
+        return Ok(question.params.clone());
+    };
+    match question.method {
+        Method::ElicitationCreate if is_url(question) => {
+            object.set("elicitationId", edit::quoted(elicitation_id));
+        }
+        Method::ElicitationCreate => form(&mut object, revision)?,
+        Method::SamplingCreateMessage if !Feature::SamplingTools.is_in(revision) => {
+            messages(&mut object, revision)?;
+        }
+        _ => {}
+    }
+    Ok(Some(edit::kept(params, object.write())))
+}
+
+fn form(object: &mut Object<'_>, revision: Revision) -> Result<(), &'static str> {
+    if object.get("mode").is_some_and(|mode| mode != r#""form""#) {
+        return Err("the client knows no such mode of elicitation");
+    }
+    if !Feature::UrlElicitation.is_in(revision) {
+        object.remove("mode");
+    }
+    if Feature::RichChoices.is_in(revision) {
+        return Ok(());
+    }
+    let mut lost = false;
+    object.within("requestedSchema", |schema| {
+        schema.within("properties", |properties| {
+            properties.each_member(|property| {
+                let property = Object::read(property)?;
+                lost |= property.get("type") == Some(r#""array""#);
+                plain_choice(property)
+            });
+        });
+    });
+    if lost { Err("the client's protocol version has no choices of several") } else { Ok(()) }
+}
+
+/// A choice with titles, in the words of 2025-06-18; the values are the same, so the answer is too.
+fn plain_choice(mut property: Object<'_>) -> Option<String> {
+    let choices = property.get("oneOf").and_then(edit::elements)?;
+    let choices: Option<Vec<_>> = choices.into_iter().map(Object::read).collect();
+    let choices = choices?;
+    let values: Option<Vec<_>> = choices.iter().map(|choice| choice.get("const")).collect();
+    let values = values?.join(",");
+    let title = |choice: &Object<'_>| choice.get("title").or_else(|| choice.get("const")).map(str::to_owned);
+    let titles = choices.iter().filter_map(title).collect::<Vec<_>>().join(",");
+    property.remove("oneOf");
+    property.set("enum", format!("[{values}]"));
+    property.set("enumNames", format!("[{titles}]"));
+    Some(property.write().into_owned())
+}
+
+fn messages(object: &mut Object<'_>, revision: Revision) -> Result<(), &'static str> {
+    let mut lost = false;
+    let mut change = |text| {
+        let message = Object::read(text)?;
+        let content = message.get("content")?;
+        let listed = edit::elements(content);
+        let blocks = listed.clone().unwrap_or_else(|| vec![content]);
+        let tools = |block: &&str| {
+            let kind = Object::read(block).and_then(|block| block.get("type"));
+            matches!(kind, Some(r#""tool_use""# | r#""tool_result""#))
+        };
+        lost |= blocks.iter().any(tools);
+        let converted: Vec<_> = blocks
+            .iter()
+            .map(|block| block_for(block, revision).map_or(Cow::Borrowed(*block), Cow::Owned))
+            .collect();
+        if listed.is_none() && converted.iter().all(|block| matches!(block, Cow::Borrowed(_))) {
+            return None;
+        }
+        let said = converted.into_iter().map(|block| {
+            let mut message = Object::read(text).expect("read before");
+            message.set("content", block.into_owned());
+            message.write().into_owned()
+        });
+        // A message that says nothing is left out with its comma: it has no place in these revisions.
+        Some(said.collect::<Vec<_>>().join(","))
+    };
+    if let Some(list) = object.get("messages").and_then(edit::elements) {
+        let written = list.iter().map(|message| change(message).map_or(Cow::Borrowed(*message), Cow::Owned));
+        let written: Vec<_> = written.filter(|message| !message.is_empty()).collect();
+        if written.iter().any(|message| matches!(message, Cow::Owned(_))) || written.len() != list.len() {
+            object.set("messages", format!("[{}]", written.join(",")));
+        }
+    }
+    if lost { Err("the client's protocol version has no tools in sampling") } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each revision is asked; `=` is what the server asked, `!` is nothing.
+    fn check(method: &Method, params: &'static str, expected: [&str; 4]) {
+        let all = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}}}"#;
+        for (revision, expected) in Revision::ALL.into_iter().zip(expected) {
+            let relayed = Relayed::of_session(&RawJson::trusted(all), revision);
+            let question = Question {
+                key: "k".to_owned(),
+                method: method.clone(),
+                params: Some(RawJson::trusted(params)),
+            };
+            let asked = params_for(&question, relayed, revision, "id-1");
+            let asked = asked.map(|params| edit::text(&params.unwrap()).to_owned());
+            match expected {
+                "!" => assert!(asked.is_err(), "{revision}: {asked:?}"),
+                "=" => assert_eq!(asked.as_deref(), Ok(params), "{revision}"),
+                expected => assert_eq!(asked.as_deref(), Ok(expected), "{revision}"),
+            }
+        }
+    }
+
+    #[test]
+    fn elicitation() {
+        let create = &Method::ElicitationCreate;
+        check(
+            create,
+            r#"{"message":"m","requestedSchema":{"type":"object","properties":{"a":{"type":"string","enum":["x"],"default":"x"}}}}"#,
+            ["!", "!", "=", "="],
+        );
+        check(create, r#"{"mode":"form", "message":"m"}"#, ["!", "!", r#"{"message":"m"}"#, "="]);
+        check(
+            create,
+            r#"{"mode":"url","message":"m","url":"u"}"#,
+            ["!", "!", "!", r#"{"mode":"url","message":"m","url":"u","elicitationId":"id-1"}"#],
+        );
+        check(create, r#"{"mode":"voice","message":"m"}"#, ["!", "!", "!", "!"]);
+        check(
+            create,
+            r#"{"message":"m","requestedSchema":{"properties":{"a":{"type":"string", "oneOf":[{"const":"x","title":"X \u00e9"},{"const":"y"}], "default":"x"},"b":{ "type":"number" }}}}"#,
+            [
+                "!",
+                "!",
+                r#"{"message":"m","requestedSchema":{"properties":{"a":{"type":"string", "default":"x","enum":["x","y"],"enumNames":["X \u00e9","y"]},"b":{ "type":"number" }}}}"#,
+                "=",
+            ],
+        );
+        check(
+            create,
+            r#"{"message":"m","requestedSchema":{"properties":{"a":{"type":"array","items":{"enum":["x"]}}}}}"#,
+            ["!", "!", "!", "="],
+        );
+    }
+
+    #[test]
+    fn sampling() {
+        let create = &Method::SamplingCreateMessage;
+        check(
+            create,
+            r#"{"messages":[ {"role":"user","content":{"type":"text","text":"a"}} ],"maxTokens":1}"#,
+            ["=", "=", "=", "="],
+        );
+        check(create, r#"{"messages":[],"tools":[]}"#, ["!", "!", "!", "="]);
+        check(
+            create,
+            r#"{"messages":[{"role":"user","content":[{"type":"tool_result","toolUseId":"1","content":[]}]}]}"#,
+            ["!", "!", "!", "="],
+        );
+        let split = r#"{"messages":[{"role":"user","content":{"type":"text","text":"a"}},{"role":"user","content":{"type":"text","text":"b"}},{"role":"assistant","content":{"type":"text","text":"c"}}]}"#;
+        check(
+            create,
+            r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"assistant","content":{"type":"text","text":"c"}}]}"#,
+            [split, split, split, "="],
+        );
+        let emptied = r#"{"messages":[{"role":"assistant","content":{"type":"text","text":"c"}}]}"#;
+        check(
+            create,
+            r#"{"messages":[{"role":"user","content":[]},{"role":"assistant","content":{"type":"text","text":"c"}}]}"#,
+            [emptied, emptied, emptied, "="],
+        );
+        check(
+            create,
+            r#"{"messages":[{"role":"user","content":{"type":"audio","data":"AAAA","mimeType":"a/b"}}]}"#,
+            [
+                r#"{"messages":[{"role":"user","content":{"type":"text","text":"[Audio, a/b, 3 bytes: this client's protocol version has none]"}}]}"#,
+                "=",
+                "=",
+                "=",
+            ],
+        );
+    }
+
+    #[test]
+    fn roots() {
+        check(&Method::RootsList, r#"{ "_meta":{} }"#, ["=", "=", "=", "="]);
+        let question = Question { key: "k".to_owned(), method: Method::RootsList, params: None };
+        let relayed = Relayed::of_exchange(&RawJson::trusted(r#"{"roots":{}}"#));
+        assert_eq!(params_for(&question, relayed, Revision::LATEST, "i"), Ok(None));
+        assert!(params_for(&question, Relayed::default(), Revision::LATEST, "i").is_err());
+    }
+}
