@@ -51,7 +51,7 @@ pub enum Verdict {
 /// | a result that names others only | no |
 /// | -32022 that names our version as served, -32020, -32021 | yes |
 /// | -32022 that does not | no |
-/// | HTTP 401, 403, 408, 429, 5xx or no answer | unknown |
+/// | HTTP 3xx, 401, 403, 408, 429, 5xx or no answer | unknown |
 /// | any other error or status, silence on pipes | no |
 pub fn of_discover(way: Way, said: Said<'_>, version: &str) -> Verdict {
     match said {
@@ -139,7 +139,7 @@ fn offers(error: &RpcError) -> Option<Vec<String>> {
 
 fn tells_nothing(way: Way) -> bool {
     match way {
-        Way::Http(Some(status)) => matches!(status, 401 | 403 | 408 | 429 | 500..),
+        Way::Http(Some(status)) => matches!(status, 300..=399 | 401 | 403 | 408 | 429 | 500..),
         Way::Http(None) => true,
         Way::Pipes => false,
     }
@@ -192,6 +192,7 @@ mod tests {
             (http(404), Nothing, Verdict::No),
             (http(405), Nothing, Verdict::No),
             (http(400), Nothing, Verdict::No),
+            (http(302), Nothing, Verdict::Unknown),
             (http(401), Nothing, Verdict::Unknown),
             (http(403), Error(r#"{"code":-32600,"message":"m"}"#), Verdict::Unknown),
             (http(429), Nothing, Verdict::Unknown),

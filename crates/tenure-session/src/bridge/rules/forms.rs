@@ -97,40 +97,56 @@ fn plain_choice(mut property: Object<'_>) -> Option<String> {
 }
 
 fn messages(object: &mut Object<'_>, revision: Revision) -> Result<(), &'static str> {
-    let mut lost = false;
-    let mut change = |text| {
-        let message = Object::read(text)?;
-        let content = message.get("content")?;
-        let listed = edit::elements(content);
-        let blocks = listed.clone().unwrap_or_else(|| vec![content]);
-        let tools = |block: &&str| {
-            let kind = Object::read(block).and_then(|block| block.get("type"));
-            matches!(kind, Some(r#""tool_use""# | r#""tool_result""#))
-        };
-        lost |= blocks.iter().any(tools);
-        let converted: Vec<_> = blocks
-            .iter()
-            .map(|block| block_for(block, revision).map_or(Cow::Borrowed(*block), Cow::Owned))
-            .collect();
-        if listed.is_none() && converted.iter().all(|block| matches!(block, Cow::Borrowed(_))) {
-            return None;
-        }
-        let said = converted.into_iter().map(|block| {
-            let mut message = Object::read(text).expect("read before");
-            message.set("content", block.into_owned());
-            message.write().into_owned()
-        });
-        // A message that says nothing is left out with its comma: it has no place in these revisions.
-        Some(said.collect::<Vec<_>>().join(","))
+    let Some(messages) = object.get("messages").and_then(edit::elements) else {
+        return Ok(());
     };
-    if let Some(list) = object.get("messages").and_then(edit::elements) {
-        let written = list.iter().map(|message| change(message).map_or(Cow::Borrowed(*message), Cow::Owned));
-        let written: Vec<_> = written.filter(|message| !message.is_empty()).collect();
-        if written.iter().any(|message| matches!(message, Cow::Owned(_))) || written.len() != list.len() {
-            object.set("messages", format!("[{}]", written.join(",")));
+    let mut changed = false;
+    let mut written = Vec::with_capacity(messages.len());
+    for text in messages {
+        match split(text, revision)? {
+            None => written.push(Cow::Borrowed(text)),
+            Some(said) => {
+                changed = true;
+                written.extend(said.into_iter().map(Cow::Owned));
+            }
         }
     }
-    if lost { Err("the client's protocol version has no tools in sampling") } else { Ok(()) }
+    if changed {
+        object.set("messages", format!("[{}]", written.join(",")));
+    }
+    Ok(())
+}
+
+/// A message as one for each of its pieces of content, none if it has none; `None` if it stays as it is. What else
+/// it says, it says with the first.
+fn split(text: &str, revision: Revision) -> Result<Option<Vec<String>>, &'static str> {
+    let Some(mut message) = Object::read(text) else {
+        return Ok(None);
+    };
+    let (Some(content), Some(role @ (r#""user""# | r#""assistant""#))) =
+        (message.get("content"), message.get("role"))
+    else {
+        return Ok(None);
+    };
+    let listed = edit::elements(content);
+    let blocks = listed.as_deref().unwrap_or(std::slice::from_ref(&content));
+    for block in blocks {
+        let kind = Object::read(block).and_then(|block| block.get("type"));
+        if matches!(kind, Some(r#""tool_use""# | r#""tool_result""#)) {
+            return Err("the client's protocol version has no tools in sampling");
+        }
+    }
+    let known = |block: &&str| block_for(block, revision).unwrap_or_else(|| (*block).to_owned());
+    let Some((first, others)) = blocks.split_first() else {
+        return Ok(Some(Vec::new()));
+    };
+    if listed.is_none() && block_for(first, revision).is_none() {
+        return Ok(None);
+    }
+    message.set("content", known(first));
+    let mut said = vec![message.write().into_owned()];
+    said.extend(others.iter().map(|block| format!(r#"{{"role":{role},"content":{}}}"#, known(block))));
+    Ok(Some(said))
 }
 
 #[cfg(test)]
@@ -203,10 +219,10 @@ mod tests {
             r#"{"messages":[{"role":"user","content":[{"type":"tool_result","toolUseId":"1","content":[]}]}]}"#,
             ["!", "!", "!", "="],
         );
-        let split = r#"{"messages":[{"role":"user","content":{"type":"text","text":"a"}},{"role":"user","content":{"type":"text","text":"b"}},{"role":"assistant","content":{"type":"text","text":"c"}}]}"#;
+        let split = r#"{"messages":[{"role":"user","content":{"type":"text","text":"a"},"_meta":{}},{"role":"user","content":{"type":"text","text":"b"}},{"role":"assistant","content":{"type":"text","text":"c"}}]}"#;
         check(
             create,
-            r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"assistant","content":{"type":"text","text":"c"}}]}"#,
+            r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"_meta":{}},{"role":"assistant","content":{"type":"text","text":"c"}}]}"#,
             [split, split, split, "="],
         );
         let emptied = r#"{"messages":[{"role":"assistant","content":{"type":"text","text":"c"}}]}"#;

@@ -7,7 +7,8 @@
 //! |---|---|
 //! | `initialize` | [`introduction::initialize_result`] out of `server/discover`, [`introduction::introduced`] |
 //! | what the client can do | [`clients::Relayed::of_session`] |
-//! | every request, the level of its log messages, its token | [`request::to_modern`] |
+//! | every request, its token | [`request::to_modern`] |
+//! | `logging/setLevel` | [`request::level`], said by every request after it |
 //! | results, lists of tools, content of a revision | [`result::kind`], [`result::to_legacy`], [`shape`] |
 //! | a wish for input | [`questions::wanted`], [`forms::params_for`], [`questions::retry`] |
 //! | a client that cannot be asked, or fails | [`questions::abandoned`] |

@@ -9,6 +9,8 @@
 //! Each question has a key: the server's own in a modern result, ours (`q1`, `q2` …) for a session's server, unless
 //! it names one in the question's `_meta` as `dev.tenure/inputKey`.
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 
 use super::codes::{URL_ELICITATION_REQUIRED, fault_of_server};
@@ -62,7 +64,7 @@ pub fn wanted(result: &RawJson) -> Result<Wanted, RpcError> {
     Ok(Wanted { questions, state: state.map(|state| edit::part(result, state)) })
 }
 
-/// The questions in a map of them; `None` if one of them is none.
+/// The questions in a map of them; `None` if one of them is none, or two have one key.
 pub(super) fn asked(within: &RawJson, map: &str) -> Option<Vec<Question>> {
     let map = Object::read(map)?;
     let read = |(key, request): (&str, _)| {
@@ -72,7 +74,9 @@ pub(super) fn asked(within: &RawJson, map: &str) -> Option<Vec<Question>> {
         let known = is_question(&method) && params.as_ref().is_none_or(|it| edit::is_object(edit::text(it)));
         known.then(|| Question { key: key.to_owned(), method, params })
     };
-    map.members().map(read).collect()
+    let questions: Vec<Question> = map.members().map(read).collect::<Option<_>>()?;
+    let keys: HashSet<_> = questions.iter().map(|question| &question.key).collect();
+    (keys.len() == questions.len()).then_some(questions)
 }
 
 /// The params of a modern request that is sent once more, with the answers to the last questions and the state

@@ -123,6 +123,19 @@ pub fn to_legacy(
     Ok((edit::kept(params, object.write()), taken))
 }
 
+/// The level that a session's `logging/setLevel` asks for, which later requests then say.
+///
+/// # Errors
+/// When there is no such level.
+pub fn level(params: Option<&RawJson>) -> Result<&'static str, RpcError> {
+    const LEVELS: [&str; 8] =
+        ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+    let level = params.and_then(|params| Object::read(edit::text(params))).and_then(|it| it.get("level"));
+    let level = level.and_then(edit::unquoted);
+    let known = LEVELS.into_iter().find(|known| level.as_ref().is_some_and(|level| level == known));
+    known.ok_or_else(|| malformed("There is no such level of log messages"))
+}
+
 fn malformed(message: &'static str) -> RpcError {
     RpcError::of(Reason::InvalidParams, message)
 }
@@ -196,6 +209,15 @@ mod tests {
     }
 
     #[test]
+    fn a_level_is_one_of_eight() {
+        assert_eq!(level(Some(&json(r#"{"level":"not\u0069ce"}"#))), Ok("notice"));
+        for params in [r#"{"level":"loud"}"#, r#"{"level":3}"#, "{}", "[]"] {
+            assert!(level(Some(&json(params))).unwrap_err().is(Reason::InvalidParams), "{params}");
+        }
+        assert!(level(None).is_err());
+    }
+
+    #[test]
     fn a_modern_request_leaves_its_sender_behind() {
         let token = json(r#""ours""#);
         let meta = r#""io.modelcontextprotocol/protocolVersion":"V","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{},"io.modelcontextprotocol/logLevel":"info""#;
@@ -225,6 +247,13 @@ mod tests {
                     state: Some("sé".to_owned()),
                     ..Taken::default()
                 },
+            ),
+            // Older servers ignore what they do not know.
+            (
+                &Method::CompletionComplete,
+                r#"{"ref":{},"context":{"arguments":{ }}}"#.to_owned(),
+                r#"{"ref":{},"context":{"arguments":{ }}}"#,
+                Taken::default(),
             ),
             // A state that is no text is nobody's state.
             (&call, r#"{"requestState":7}"#.to_owned(), "{}", Taken::default()),

@@ -71,7 +71,8 @@ pub(super) fn tools(result: &mut Object<'_>, execution: Execution, schemas: Outp
 }
 
 fn tool_result(result: &mut Object<'_>, revision: Revision) {
-    if let Some(content) = result.get("content")
+    if has_unknown_content(revision)
+        && let Some(content) = result.get("content")
         && let Cow::Owned(content) = edit::each(content, |block| block_for(block, revision))
     {
         result.set("content", content);
@@ -87,6 +88,9 @@ fn tool_result(result: &mut Object<'_>, revision: Revision) {
 }
 
 fn prompt_messages(result: &mut Object<'_>, revision: Revision) {
+    if !has_unknown_content(revision) {
+        return;
+    }
     let change = |message| {
         let mut message = Object::read(message)?;
         let block = message.get("content").and_then(|content| block_for(content, revision))?;
@@ -96,6 +100,11 @@ fn prompt_messages(result: &mut Object<'_>, revision: Revision) {
     if let Some(Cow::Owned(messages)) = result.get("messages").map(|messages| edit::each(messages, change)) {
         result.set("messages", messages);
     }
+}
+
+/// Whether there is a type of content that a revision lacks. Content is not read for nothing: it may be large.
+fn has_unknown_content(revision: Revision) -> bool {
+    !(Feature::Audio.is_in(revision) && Feature::ResourceLinks.is_in(revision))
 }
 
 /// A block of content for a peer of a revision; `None` if it stays as it is. Types that no revision has are the

@@ -45,6 +45,7 @@ fn wishes_that_nobody_can_fulfil_are_faults_of_the_server() {
         r#"{"inputRequests":{"k":{"method":"tools/call","params":{}}}}"#,
         r#"{"inputRequests":{"k":{"method":"roots/list","params":7}}}"#,
         r#"{"inputRequests":{"k":{"params":{}}}}"#,
+        r#"{"inputRequests":{"k":{"method":"roots/list"},"\u006b":{"method":"roots/list"}}}"#,
         r#"{"requestState":7}"#,
     ];
     for result in table {
