@@ -9,8 +9,6 @@
 //! An error whose code has no meaning on the other side becomes -32603 and keeps the original in
 //! `data.original`, so that whoever looks into it finds what the server said.
 
-use serde::Deserialize;
-
 use super::edit::{self, Object};
 use crate::error::{Reason, RpcError};
 use crate::message::RawJson;
@@ -86,17 +84,18 @@ fn is_reserved(code: i64) -> bool {
     (-32099..=-32020).contains(&code)
 }
 
-fn code(error: &RpcError) -> Option<i64> {
-    #[derive(Deserialize)]
-    struct Seen {
-        code: i64,
-    }
-    error.raw().read::<Seen>().ok().map(|seen| seen.code)
+/// The code, if the error has one.
+pub(super) fn code(error: &RpcError) -> Option<i64> {
+    serde_json::from_str(Object::read(edit::text(error.raw()))?.get("code")?).ok()
+}
+
+/// The error's data, if they are an object.
+pub(super) fn data(error: &RpcError) -> Option<Object<'_>> {
+    Object::read(Object::read(edit::text(error.raw()))?.get("data")?)
 }
 
 fn names_resource(error: &RpcError) -> bool {
-    let data = Object::read(edit::text(error.raw())).and_then(|error| Object::read(error.get("data")?));
-    data.and_then(|data| data.get("uri")).is_some_and(|uri| uri.starts_with('"'))
+    data(error).and_then(|data| data.get("uri")).is_some_and(|uri| uri.starts_with('"'))
 }
 
 fn with_code(error: &RpcError, code: i64) -> RpcError {

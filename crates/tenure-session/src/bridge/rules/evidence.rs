@@ -5,9 +5,8 @@
 //! networks and machines tell nothing. No single code decides that a server is *not* modern: whatever is no modern
 //! answer is none.
 
-use serde::Deserialize;
-
-use super::codes::{HEADER_MISMATCH, MISSING_CAPABILITY, VERSION_NOT_SERVED};
+use super::codes::{self, HEADER_MISMATCH, MISSING_CAPABILITY, VERSION_NOT_SERVED};
+use super::edit::{self, Object};
 use crate::error::RpcError;
 use crate::message::RawJson;
 use crate::protocol::Revision;
@@ -84,9 +83,9 @@ pub fn of_discover(way: Way, said: Said<'_>, version: &str) -> Verdict {
 pub fn of_initialize(said: Said<'_>) -> Verdict {
     const METHOD_NOT_FOUND: i64 = -32601;
     match said {
-        Said::Result(result) => match result.read::<Initialized>() {
-            Ok(_) => Verdict::Yes,
-            Err(_) => Verdict::Unknown,
+        Said::Result(result) => match Object::read(edit::text(result)) {
+            Some(result) if result.get("protocolVersion").and_then(edit::unquoted).is_some() => Verdict::Yes,
+            Some(_) | None => Verdict::Unknown,
         },
         Said::Error(error) => match error.code() {
             VERSION_NOT_SERVED => match offers(error) {
@@ -112,12 +111,6 @@ pub fn of_exchange(error: &RpcError, version: &str) -> Verdict {
     }
 }
 
-#[derive(Deserialize)]
-struct Initialized {
-    #[serde(rename = "protocolVersion")]
-    _version: String,
-}
-
 fn served(result: &RawJson, version: &str) -> Verdict {
     match super::introduction::serves(result, version) {
         true => Verdict::Yes,
@@ -126,15 +119,7 @@ fn served(result: &RawJson, version: &str) -> Verdict {
 }
 
 fn offers(error: &RpcError) -> Option<Vec<String>> {
-    #[derive(Deserialize)]
-    struct Seen {
-        data: Data,
-    }
-    #[derive(Deserialize)]
-    struct Data {
-        supported: Vec<String>,
-    }
-    error.raw().read::<Seen>().ok().map(|seen| seen.data.supported)
+    serde_json::from_str(codes::data(error)?.get("supported")?).ok()
 }
 
 fn tells_nothing(way: Way) -> bool {

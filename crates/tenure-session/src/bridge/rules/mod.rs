@@ -50,3 +50,6 @@ pub mod request;
 pub mod result;
 pub mod shape;
 pub mod tasks;
+
+#[cfg(test)]
+mod tests;

@@ -11,9 +11,7 @@
 
 use std::collections::HashSet;
 
-use serde::Deserialize;
-
-use super::codes::{URL_ELICITATION_REQUIRED, fault_of_server};
+use super::codes::{self, URL_ELICITATION_REQUIRED, fault_of_server};
 use super::edit::{self, Object};
 use super::features::Feature;
 use super::names::{INPUT_KEY, RELATED_TASK, TOKEN};
@@ -161,27 +159,17 @@ pub enum KeyedBy {
 /// What a server wants that answers with -32042: that its user visits URLs and sends the request again. `None` for
 /// any other error, and if it does not say which.
 pub fn url_elicitations(error: &RpcError) -> Option<Vec<Question>> {
-    #[derive(Deserialize)]
-    struct Seen<'a> {
-        code: i64,
-        #[serde(borrow)]
-        data: Data<'a>,
-    }
-    #[derive(Deserialize)]
-    struct Data<'a> {
-        #[serde(borrow)]
-        elicitations: Vec<&'a serde_json::value::RawValue>,
-    }
-    let seen: Seen<'_> = error.raw().read().ok()?;
-    if seen.code != URL_ELICITATION_REQUIRED || seen.data.elicitations.is_empty() {
+    if codes::code(error) != Some(URL_ELICITATION_REQUIRED) {
         return None;
     }
-    let read = |(number, elicitation): (usize, &&serde_json::value::RawValue)| {
-        let params = edit::part(error.raw(), elicitation.get());
+    let elicitations = codes::data(error)?.get("elicitations").and_then(edit::elements)?;
+    let read = |(number, elicitation): (usize, &&str)| {
+        let params = edit::part(error.raw(), elicitation);
         let (question, _) = of_server(&Method::ElicitationCreate, Some(&params), number + 1)?;
         is_url(&question).then_some(question)
     };
-    seen.data.elicitations.iter().enumerate().map(read).collect()
+    let questions: Vec<_> = elicitations.iter().enumerate().map(read).collect::<Option<_>>()?;
+    (!questions.is_empty()).then_some(questions)
 }
 
 /// Writes an `input_required` result.

@@ -40,19 +40,14 @@ pub enum Support {
 
 /// The tools in a session's `tools/list` that can be called as tasks.
 pub fn supported(tools: &RawJson) -> Vec<(String, Support)> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Execution {
-        task_support: Support,
-    }
     let tools = Object::read(edit::text(tools)).and_then(|list| edit::elements(list.get("tools")?));
     let read = |tool: &str| {
         let tool = Object::read(tool)?;
-        let execution: Execution = serde_json::from_str(tool.get("execution")?).ok()?;
-        Some((edit::unquoted(tool.get("name")?)?.into_owned(), execution.task_support))
+        let support = Object::read(tool.get("execution")?)?.get("taskSupport")?;
+        Some((edit::unquoted(tool.get("name")?)?.into_owned(), serde_json::from_str(support).ok()?))
     };
-    let supported = tools.unwrap_or_default().into_iter().filter_map(read);
-    supported.filter(|(_, support)| *support != Support::Forbidden).collect()
+    let supported: Vec<(String, Support)> = tools.unwrap_or_default().into_iter().filter_map(read).collect();
+    supported.into_iter().filter(|(_, support)| *support != Support::Forbidden).collect()
 }
 
 /// The params of a call that a session's server is to make a task of.
