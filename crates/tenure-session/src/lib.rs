@@ -8,8 +8,9 @@
 //!
 //! Read in this order: [`message`] and [`protocol`] (what is on the wire), [`phase`] and [`rules`]
 //! (what is allowed when), [`exchange`] (requests that belong to no session), [`port`] (what we ask of
-//! others), [`runtime`] (how it all moves).
+//! others), [`runtime`] (how it all moves), [`bridge`] (between the eras).
 
+pub mod bridge;
 pub mod call;
 pub mod data;
 pub mod error;

@@ -1,0 +1,186 @@
+//! What the rules between the eras write is what an SDK that knows both reads.
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ClientCapabilities, CreateTaskResult, DiscoverResult,
+    ElicitRequestParams, ElicitationSchema, EnumSchema, GetTaskResult, Implementation, InitializeResult,
+    InputRequest, InputRequiredResult, PrimitiveSchemaDefinition, ProtocolVersion, ServerCapabilities,
+    SubscriptionsAcknowledgedNotificationParams, SubscriptionsListenRequestParams, TaskPayload, TaskStatus,
+    UpdateTaskParams,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tenure_session::bridge::rules::clients::Relayed;
+use tenure_session::bridge::rules::introduction::{self, Feeds};
+use tenure_session::bridge::rules::questions::Question;
+use tenure_session::bridge::rules::request::Sender;
+use tenure_session::bridge::rules::tasks::{self, Holds};
+use tenure_session::bridge::rules::{forms, news, questions, request, result};
+use tenure_session::{Method, RawJson, RequestId, Revision};
+
+const MODERN: &str = "2026-07-28";
+
+fn read<T: DeserializeOwned>(written: &RawJson) -> T {
+    written.read().unwrap_or_else(|error| panic!("{error}: {written:?}"))
+}
+
+/// With what every modern result has, which is added where exchanges are answered.
+fn answered(result: &RawJson) -> RawJson {
+    let mut result: Value = read(result);
+    let all = result.as_object_mut().expect("an object");
+    for (name, value) in
+        [("resultType", json!("complete")), ("ttlMs", json!(0)), ("cacheScope", json!("private"))]
+    {
+        all.entry(name).or_insert(value);
+    }
+    RawJson::of(&result)
+}
+
+#[test]
+fn introductions_both_ways() {
+    let mut capabilities = ServerCapabilities::default();
+    capabilities.tools = Some(serde_json::from_value(json!({"listChanged": true})).unwrap());
+    capabilities.experimental = Some(Default::default());
+    let said = InitializeResult::new(capabilities)
+        .with_server_info(Implementation::new("behind", "3"))
+        .with_instructions("mind the gap");
+    let discovered =
+        introduction::discover_result(&RawJson::of(&said), &[MODERN, "2025-11-25"], Feeds::Open).unwrap();
+    let discovered = answered(&discovered);
+    let read_by_client: DiscoverResult = read(&discovered);
+    assert_eq!(
+        read_by_client.supported_versions,
+        [ProtocolVersion::V_2026_07_28, ProtocolVersion::V_2025_11_25]
+    );
+    assert_eq!(read_by_client.server_info().unwrap().name, "behind");
+    assert_eq!(read_by_client.capabilities.tools.unwrap().list_changed, Some(true));
+    assert_eq!(read_by_client.capabilities.experimental, None);
+
+    let back =
+        introduction::initialize_result(&discovered, Revision::V2025_06_18, Feeds::Closed, "n").unwrap();
+    let back: InitializeResult = read(&back);
+    assert_eq!(back.protocol_version, ProtocolVersion::V_2025_06_18);
+    assert_eq!(back.server_info, said.server_info);
+    assert_eq!(back.instructions, said.instructions);
+    assert_eq!(back.capabilities.tools.unwrap().list_changed, None);
+}
+
+#[test]
+fn a_sessions_request_is_a_modern_one() {
+    let declared = json!({"roots": {"listChanged": true}, "elicitation": {"form": {}, "url": {}}});
+    let capabilities = Relayed::of_session(&RawJson::of(&declared), Revision::LATEST).object();
+    let client = RawJson::of(&Implementation::new("c", "1"));
+    let sender = Sender {
+        version: MODERN,
+        capabilities: &capabilities,
+        client: Some(&client),
+        level: Some("warning"),
+        token: Some(&RawJson::trusted("5")),
+    };
+    let params = RawJson::of(&CallToolRequestParams::new("t"));
+    let modern = request::to_modern(&Method::ToolsCall, Some(&params), &sender).unwrap();
+    let answers = [("k".to_owned(), RawJson::trusted(r#"{"action":"decline"}"#))];
+    let modern = questions::retry(&modern, &answers, Some(&RawJson::trusted(r#""s""#))).unwrap();
+    let seen: CallToolRequestParams = read(&modern);
+    let meta = seen.meta.unwrap();
+    assert_eq!(meta.missing_required_keys(&ProtocolVersion::V_2026_07_28), [""; 0]);
+    assert_eq!(meta.protocol_version(), Some(ProtocolVersion::V_2026_07_28));
+    assert_eq!(serde_json::to_value(meta.log_level()).unwrap(), "warning");
+    let capabilities: ClientCapabilities = meta.client_capabilities().unwrap();
+    assert!(capabilities.roots.is_some() && capabilities.elicitation.unwrap().url.is_some());
+    assert_eq!(seen.request_state.as_deref(), Some("s"));
+    assert_eq!(seen.input_responses.unwrap()["k"]["action"], "decline");
+}
+
+#[test]
+fn questions_both_ways() {
+    let schema = ElicitationSchema::builder().required_email("email").build().unwrap();
+    let asked = ElicitRequestParams::FormElicitationParams {
+        meta: None,
+        message: "who".to_owned(),
+        requested_schema: schema,
+    };
+    let params = RawJson::of(&asked);
+    let (question, _) = questions::of_server(&Method::ElicitationCreate, Some(&params), 1).unwrap();
+    let roots = questions::of_server(&Method::RootsList, None, 2).unwrap().0;
+    let written = questions::input_required(&[question, roots], Some("sealed"));
+    let seen: InputRequiredResult = read(&written);
+    assert_eq!(seen.request_state.as_deref(), Some("sealed"));
+    let requests = seen.input_requests.as_ref().unwrap();
+    assert!(matches!(&requests["q1"], InputRequest::Elicitation(request) if request.params == asked));
+    assert!(matches!(&requests["q2"], InputRequest::ListRoots(_)));
+    // And what the SDK writes, the rules read.
+    let wanted = questions::wanted(&RawJson::of(&seen)).unwrap();
+    assert_eq!(wanted.questions.iter().map(|question| &*question.key).collect::<Vec<_>>(), ["q1", "q2"]);
+}
+
+#[test]
+fn a_choice_with_titles_is_one_in_older_revisions_too() {
+    let params = json!({"mode": "form", "message": "m", "requestedSchema": {"type": "object", "properties":
+        {"colour": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}]}}}});
+    let question = Question {
+        key: "k".to_owned(),
+        method: Method::ElicitationCreate,
+        params: Some(RawJson::of(&params)),
+    };
+    let all = Relayed::of_exchange(&RawJson::trusted(r#"{"elicitation":{}}"#));
+    let asked = forms::params_for(&question, all, Revision::V2025_06_18, "i").unwrap().unwrap();
+    let asked: ElicitRequestParams = read(&asked);
+    let ElicitRequestParams::FormElicitationParams { requested_schema, .. } = asked else {
+        panic!("a form: {asked:?}");
+    };
+    let colour = &requested_schema.properties["colour"];
+    assert!(matches!(colour, PrimitiveSchemaDefinition::Enum(EnumSchema::Legacy(_))), "{colour:?}");
+}
+
+#[test]
+fn results_for_sessions_lack_what_only_exchanges_have() {
+    let modern = json!({"resultType": "complete", "content": [{"type": "audio", "data": "AAAA", "mimeType": "a/b"}],
+        "structuredContent": [1], "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "1"}}});
+    let legacy = result::to_legacy(&Method::ToolsCall, &RawJson::of(&modern), Revision::V2024_11_05);
+    let seen: CallToolResult = read(&legacy);
+    assert!(seen.content[0].as_text().is_some());
+    assert_eq!((seen.structured_content, seen.meta), (None, None));
+}
+
+#[test]
+fn tasks_of_sessions_are_tasks_of_the_extension() {
+    let task = |status: &str| {
+        json!({"taskId": "t", "status": status, "createdAt": "2026-01-01T00:00:00Z",
+            "lastUpdatedAt": "2026-01-01T00:00:01Z", "ttl": 60000, "pollInterval": 100})
+    };
+    let created = tasks::created_to_modern(&RawJson::of(&json!({"task": task("working")}))).unwrap();
+    let created: CreateTaskResult = read(&created);
+    assert_eq!((created.task.ttl_ms, created.task.poll_interval_ms), (Some(60000), Some(100)));
+
+    let got = |status, holds: Holds<'_>| -> GetTaskResult {
+        read(&tasks::got_to_modern(&RawJson::of(&task(status)), holds).unwrap())
+    };
+    let failed = Ok(RawJson::trusted(r#"{"content":[],"isError":true}"#));
+    let seen = got("failed", Holds::Outcome(&failed));
+    assert_eq!(seen.task.status(), TaskStatus::Completed);
+    assert!(matches!(seen.task.payload, TaskPayload::Completed { result } if result["isError"] == true));
+    let asked = [Question { key: "q".to_owned(), method: Method::RootsList, params: None }];
+    let seen = got("input_required", Holds::Questions(&asked));
+    assert!(
+        matches!(&seen.task.payload, TaskPayload::InputRequired { input_requests } if input_requests.contains_key("q"))
+    );
+    // And what the SDK writes, the rules read.
+    let questions = tasks::asked(&RawJson::of(&seen));
+    assert_eq!(questions[0].key, "q");
+    let answers = [("q".to_owned(), RawJson::trusted(r#"{"roots":[]}"#))];
+    let update: UpdateTaskParams = read(&tasks::update("t", &answers));
+    assert!(update.input_responses.contains_key("q"));
+}
+
+#[test]
+fn listens_both_ways() {
+    let wanted = news::Filter { tools: true, uris: vec!["a:b".to_owned()], ..news::Filter::default() };
+    let seen: SubscriptionsListenRequestParams = read(&wanted.listen());
+    assert_eq!(seen.notifications.tools_list_changed, Some(true));
+    assert_eq!(news::Filter::read(Some(&RawJson::of(&seen))).unwrap(), wanted);
+    let acknowledged: SubscriptionsAcknowledgedNotificationParams =
+        read(&wanted.acknowledgement(&RequestId::from_number(7)));
+    assert_eq!(acknowledged.notifications.resource_subscriptions.unwrap(), ["a:b"]);
+    let meta = serde_json::to_value(acknowledged.meta).unwrap();
+    assert_eq!(meta["io.modelcontextprotocol/subscriptionId"], 7);
+}

@@ -1,0 +1,55 @@
+//! What is said in one era, in the words of the other; pure functions on raw JSON.
+//!
+//! Everything that a rule does not name passes as the bytes it was. Most rules come in pairs: `to_modern` for what
+//! goes to a modern peer, `to_legacy` for what goes to one in a session. Which rule serves what:
+//!
+//! | a session's client, a modern server | rule |
+//! |---|---|
+//! | `initialize` | [`introduction::initialize_result`] out of `server/discover`, [`introduction::introduced`] |
+//! | what the client can do | [`clients::Relayed::of_session`] |
+//! | every request, its token | [`request::to_modern`] |
+//! | `logging/setLevel` | [`request::level`], said by every request after it |
+//! | results, lists of tools, content of a revision | [`result::kind`], [`result::to_legacy`], [`shape`] |
+//! | a wish for input | [`questions::wanted`], [`forms::params_for`], [`questions::retry`] |
+//! | a client that cannot be asked, or fails | [`questions::abandoned`] |
+//! | progress | [`progress::Series`] |
+//! | subscriptions, changes of lists | [`news::Filter`], [`news::to_legacy`] |
+//! | errors | [`codes::to_legacy`] |
+//! | tasks | [`tasks`]: `wish`, `created_to_legacy`, `got_to_legacy`, `outcome`, `asked`, `update` |
+//!
+//! | a modern client, a session's server | rule |
+//! |---|---|
+//! | `server/discover` | [`introduction::discover_result`] out of `initialize` |
+//! | which session serves a request | [`clients::Relayed::of_exchange`], [`introduction::initialize_params`] |
+//! | every request, its level, its token, what a retry brings | [`request::to_legacy`] |
+//! | requests of the server | [`questions::of_server`], [`questions::input_required`], [`questions::answer`] |
+//! | those that nobody can be asked, or nobody answers | [`questions::refusal`], [`questions::expiry`] |
+//! | -32042 | [`questions::url_elicitations`] |
+//! | a capability that is missing | [`clients::Relayed::needed_by`], [`codes::missing_capability`] |
+//! | progress | [`progress::Series`] |
+//! | listens | [`news::Filter`], [`news::to_modern`], [`news::end`] |
+//! | results | [`result::to_modern`] |
+//! | errors | [`codes::to_modern`] |
+//! | tasks | [`tasks`]: `supported`, `augmented`, `created_to_modern`, `got_to_modern` |
+//!
+//! Which era a server is of is read from its answers in [`evidence`]. Sessions of different revisions on both sides
+//! need [`shape::result_for`] alone.
+
+pub mod clients;
+pub mod codes;
+mod edit;
+pub mod evidence;
+mod features;
+pub mod forms;
+pub mod introduction;
+mod names;
+pub mod news;
+pub mod progress;
+pub mod questions;
+pub mod request;
+pub mod result;
+pub mod shape;
+pub mod tasks;
+
+#[cfg(test)]
+mod tests;
