@@ -83,7 +83,9 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
         members.push(Member { name: name.clone(), prefix: prefix.clone(), backend });
     }
     let routes = named.iter().map(|(name, _)| name.clone()).collect();
-    let merged = MergedBackend::new(members, config.limits.initialize_timeout);
+    // With some room for what stands around the lists.
+    let max_list_bytes = config.limits.max_event_bytes.saturating_sub(4096);
+    let merged = MergedBackend::new(members, config.limits.initialize_timeout, max_list_bytes);
     Ok(Served { backend: Arc::new(Routes::new(Arc::new(merged), named)), kinds: Vec::new(), routes })
 }
 

@@ -17,16 +17,20 @@ use tenure_session::{Method, RawJson, Reason, RpcError, rules};
 use super::lists::Kind;
 use super::names;
 use super::resources::Resources;
-use super::slot::{Shared, Slot};
+use super::slot::{PATIENCE, Shared, Slot, late};
 use super::splice;
 
 /// How many names are remembered that cannot be turned back.
-const MAX_NAMES: usize = 10_000;
+const MAX_NAMES: usize = 4096;
+
+/// The longest of them.
+const MAX_NAME_BYTES: usize = 1024;
 
 pub(super) struct Merged {
     pub(super) slots: Vec<Arc<Slot>>,
     pub(super) shared: Arc<Shared>,
     pub(super) resources: Resources,
+    pub(super) max_list_bytes: usize,
     /// Names that clients see and that cannot be turned back, with those that their servers know.
     names: Mutex<HashMap<String, String>>,
 }
@@ -34,8 +38,8 @@ pub(super) struct Merged {
 pub(super) struct MergedLink(pub(super) Arc<Merged>);
 
 impl Merged {
-    pub(super) fn new(slots: Vec<Arc<Slot>>, shared: Arc<Shared>) -> Self {
-        Self { slots, shared, resources: Resources::default(), names: Mutex::default() }
+    pub(super) fn new(slots: Vec<Arc<Slot>>, shared: Arc<Shared>, max_list_bytes: usize) -> Self {
+        Self { slots, shared, max_list_bytes, resources: Resources::default(), names: Mutex::default() }
     }
 
     pub(super) fn prefixes(&self) -> Vec<&str> {
@@ -44,7 +48,7 @@ impl Merged {
 
     pub(super) fn remember(&self, kind: Kind, slot: &Slot, public: &str, name: &str) {
         let mut names = self.names.lock();
-        if names.len() < MAX_NAMES {
+        if names.len() < MAX_NAMES && name.len() <= MAX_NAME_BYTES {
             names.insert(public.to_owned(), name.to_owned());
         } else {
             tracing::warn!(
@@ -137,15 +141,19 @@ impl Merged {
 
     /// The log level is one for all.
     async fn set_level(&self, request: Request, context: &CallContext) -> Reply {
-        let logging = self.slots.iter().filter(|slot| slot.has("logging"));
-        let replies = join_all(logging.map(|slot| slot.call(request.clone(), context))).await;
+        // For those who are away now, and those who come back. First, so that it counts also if one does not answer.
+        self.shared.level.lock().clone_from(&request.params);
+        let logging = self.slots.iter().filter(|slot| slot.has("logging") && slot.is_up());
+        let set = logging.map(|slot| async {
+            let asked = tokio::time::timeout(PATIENCE, slot.call(request.clone(), context)).await;
+            asked.unwrap_or_else(|_| Err(late()))
+        });
+        let replies = join_all(set).await;
         if let Some(Err(refused)) = replies.iter().find(|reply| reply.is_err())
             && replies.iter().all(Result::is_err)
         {
             return Err(refused.clone());
         }
-        // For those who are away now, and those who come back.
-        self.shared.level.lock().clone_from(&request.params);
         Ok(RawJson::EMPTY_OBJECT)
     }
 }

@@ -3,12 +3,13 @@
 //! A page has the first page of every server; the cursor of the next says which servers have more, and from where.
 //! A server that is away or too slow is left out, and the result says so.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use bytes::Bytes;
 use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -19,11 +20,8 @@ use tenure_session::{Method, RawJson, Reason, RpcError};
 
 use super::link::Merged;
 use super::names;
-use super::slot::Slot;
+use super::slot::{PATIENCE, Slot, late};
 use super::splice;
-
-/// How long a server may hold up the list of all.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many pages of a list are read to find something in it.
 const MAX_PAGES: usize = 100;
@@ -41,6 +39,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    pub(super) const COUNT: usize = 4;
+
     pub(super) fn of(method: &Method) -> Option<Self> {
         [Self::Tools, Self::Prompts, Self::Resources, Self::Templates]
             .into_iter()
@@ -67,13 +67,26 @@ impl Kind {
     }
 }
 
-/// A page of one server.
-#[derive(Deserialize, Default)]
-struct Page<'a> {
-    #[serde(borrow, default, alias = "prompts", alias = "resources", alias = "resourceTemplates")]
-    tools: Vec<&'a RawValue>,
-    #[serde(borrow, rename = "nextCursor", default)]
-    next: Option<&'a RawValue>,
+/// A page of one server: its items as they are, and its cursor.
+struct Page {
+    items: Vec<Bytes>,
+    next: Option<Box<RawValue>>,
+}
+
+impl Page {
+    fn read(kind: Kind, page: &RawJson) -> Option<Self> {
+        let members: HashMap<Cow<'_, str>, &RawValue> = page.read().ok()?;
+        let items: Vec<&RawValue> = serde_json::from_str(members.get(kind.names().0)?.get()).ok()?;
+        let items = items.iter().map(|item| page.bytes().slice_ref(item.get().as_bytes())).collect();
+        let next = members.get("nextCursor").filter(|cursor| cursor.get() != "null");
+        Some(Self { items, next: next.map(|cursor| (*cursor).to_owned()) })
+    }
+
+    /// About how much it adds to the list of all.
+    fn size(&self) -> usize {
+        // With room for prefixes.
+        self.items.iter().map(|item| item.len() + 64).sum()
+    }
 }
 
 /// From where each server goes on; its own cursors, as JSON.
@@ -92,11 +105,19 @@ impl Merged {
         });
         let pages = join_all(asked).await;
         let (mut items, mut next, mut missing, mut fault) = (Vec::new(), Cursors::new(), Vec::new(), None);
-        let mut answered = false;
-        for (slot, page) in &pages {
+        let (mut answered, mut bytes) = (false, 0);
+        for (slot, page) in pages {
             match page {
+                // A list that is too large for one message must not take the others with it.
+                Ok(Some(page)) if bytes + page.size() > self.max_list_bytes => {
+                    let (backend, limit) = (&slot.member.name, self.max_list_bytes);
+                    tracing::warn!(backend, ?kind, limit, "a list is too large to be served with the others");
+                    missing.push(&*slot.member.name);
+                    fault.get_or_insert_with(|| RpcError::of(Reason::EventTooLarge, "The list is too large"));
+                }
                 Ok(Some(page)) => {
                     answered = true;
+                    bytes += page.size();
                     self.take_page(kind, slot, page, &mut items, &mut next);
                 }
                 Ok(None) => answered = true,
@@ -121,7 +142,7 @@ impl Merged {
         request: &Request,
         cursor: Option<&RawValue>,
         context: &CallContext,
-    ) -> Result<Option<RawJson>, RpcError> {
+    ) -> Result<Option<Page>, RpcError> {
         let ask = async {
             slot.link().await?;
             if !slot.has(kind.names().1) {
@@ -130,29 +151,57 @@ impl Merged {
             let mut request = request.clone();
             request.params = with_cursor(request.params.as_ref(), cursor);
             match slot.call(request, context).await {
-                Ok(page) => Ok(Some(page)),
+                Ok(page) => match Page::read(kind, &page) {
+                    Some(page) => Ok(Some(page)),
+                    None => Err(RpcError::of(Reason::BackendUnavailable, "The server's list cannot be read")),
+                },
                 // It has resources but no templates, say.
                 Err(error) if error.code() == METHOD_NOT_FOUND => Ok(None),
                 Err(error) => Err(error),
             }
         };
-        let late = |_| Err(RpcError::of(Reason::TimedOut, "The server did not answer in time"));
-        tokio::time::timeout(PATIENCE, ask).await.unwrap_or_else(late)
+        tokio::time::timeout(PATIENCE, ask).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Reads a server's whole list for what has to be known of it.
+    /// Reads a server's whole list for what has to be known of it, unless that was done a short while ago.
     pub(super) async fn read_all(&self, slot: &Arc<Slot>, kind: Kind) {
-        let Ok((link, _)) = slot.link().await else { return };
-        if !slot.has(kind.names().1) {
+        if slot.was_read(kind) {
             return;
+        }
+        for item in self.all_items(slot, kind).await.unwrap_or_default() {
+            self.take_item(kind, slot, item);
+        }
+    }
+
+    /// All items of a server's list; `None` if they cannot be had.
+    pub(super) async fn all_items(&self, slot: &Arc<Slot>, kind: Kind) -> Option<Vec<Bytes>> {
+        let (link, _) = slot.link_soon().await.ok()?;
+        let mut items = Vec::new();
+        if !slot.has(kind.names().1) {
+            return Some(items);
         }
         let mut params = None;
         for _ in 0..MAX_PAGES {
-            let Ok(page) = slot.inquire(&link, &kind.method(), params.take()).await else { return };
-            let (mut items, mut next) = (Vec::new(), Cursors::new());
-            self.take_page(kind, slot, &page, &mut items, &mut next);
-            let Some(cursor) = next.remove(&slot.member.name) else { return };
+            let page = match slot.inquire(&link, &kind.method(), params.take()).await {
+                Ok(page) => Page::read(kind, &page)?,
+                Err(error) if error.code() == METHOD_NOT_FOUND => return Some(items),
+                Err(_) => return None,
+            };
+            items.extend(page.items);
+            let Some(cursor) = page.next else { break };
             params = Some(RawJson::of(&serde_json::json!({ "cursor": cursor })));
+        }
+        Some(items)
+    }
+
+    /// Remembers what has to be known of an item, and returns it as clients see it.
+    pub(super) fn take_item(&self, kind: Kind, slot: &Arc<Slot>, item: Bytes) -> Option<RawJson> {
+        match kind {
+            Kind::Tools | Kind::Prompts => self.renamed(kind, slot, &item),
+            Kind::Resources | Kind::Templates => {
+                self.resources.learn(kind, slot, &item);
+                Some(RawJson::trusted(item))
+            }
         }
     }
 
@@ -160,27 +209,13 @@ impl Merged {
         &self,
         kind: Kind,
         slot: &Arc<Slot>,
-        page: &RawJson,
+        page: Page,
         items: &mut Vec<RawJson>,
         next: &mut Cursors,
     ) {
-        let Ok(read) = page.read::<Page<'_>>() else {
-            let backend = &slot.member.name;
-            tracing::warn!(backend, ?kind, "a server's list cannot be read");
-            return;
-        };
-        for item in read.tools {
-            let item = page.bytes().slice_ref(item.get().as_bytes());
-            match kind {
-                Kind::Tools | Kind::Prompts => items.extend(self.renamed(kind, slot, &item)),
-                Kind::Resources | Kind::Templates => {
-                    self.resources.learn(kind, slot, &item);
-                    items.push(RawJson::trusted(item));
-                }
-            }
-        }
-        if let Some(cursor) = read.next.filter(|cursor| cursor.get() != "null") {
-            next.insert(slot.member.name.clone(), cursor.to_owned());
+        items.extend(page.items.into_iter().filter_map(|item| self.take_item(kind, slot, item)));
+        if let Some(cursor) = page.next {
+            next.insert(slot.member.name.clone(), cursor);
         }
     }
 

@@ -25,10 +25,7 @@ use tenure_session::port::backend::{Backend, Open, Opened};
 pub use self::lists::UNAVAILABLE;
 
 use self::link::{Merged, MergedLink};
-use self::slot::{Shared, Slot};
-
-/// How long a new session waits for servers that are slow to come up. They may come later.
-const PATIENCE: Duration = Duration::from_secs(10);
+use self::slot::{PATIENCE, Shared, Slot};
 
 /// One of the servers.
 pub struct Member {
@@ -54,12 +51,18 @@ impl std::fmt::Debug for Member {
 pub struct MergedBackend {
     members: Vec<Arc<Member>>,
     open_timeout: Duration,
+    max_list_bytes: usize,
 }
 
 impl MergedBackend {
-    /// These servers, each of which may take so long to answer `initialize`. Their prefixes must differ.
-    pub fn new(members: impl IntoIterator<Item = Member>, open_timeout: Duration) -> Self {
-        Self { members: members.into_iter().map(Arc::new).collect(), open_timeout }
+    /// These servers, each of which may take so long to answer `initialize`, and whose lists together may have so many
+    /// bytes. Their prefixes must differ.
+    pub fn new(
+        members: impl IntoIterator<Item = Member>,
+        open_timeout: Duration,
+        max_list_bytes: usize,
+    ) -> Self {
+        Self { members: members.into_iter().map(Arc::new).collect(), open_timeout, max_list_bytes }
     }
 }
 
@@ -76,6 +79,7 @@ impl Backend for MergedBackend {
             begun: AtomicBool::new(false),
             initialized: AtomicBool::new(false),
             level: Mutex::new(None),
+            unplaced: Mutex::default(),
         });
         let slots: Vec<_> = self
             .members
@@ -83,7 +87,8 @@ impl Backend for MergedBackend {
             .map(|member| Slot::new(Arc::clone(member), Arc::clone(&shared), opening))
             .collect();
         // Whoever drops it frees the servers, also those that are coming up.
-        let merged = Arc::new(Merged::new(slots, Arc::clone(&shared)));
+        let merged = Arc::new(Merged::new(slots, Arc::clone(&shared), self.max_list_bytes));
+        // Servers that are slow to come up may come later.
         let patience = PATIENCE.min(self.open_timeout / 2);
         Box::pin(async move {
             let slots = &merged.slots;

@@ -22,9 +22,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Member;
 use super::handshake::Said;
+use super::lists::Kind;
 
 /// For how long a server that could not be opened is not tried again.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// How long a server may hold up what concerns all.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// For how long a list that was read whole is not read again.
+const READ_AGAIN: Duration = Duration::from_secs(30);
 
 /// What all servers of a session are told, also those that come later.
 pub(super) struct Shared {
@@ -39,6 +46,8 @@ pub(super) struct Shared {
     /// The client is ready.
     pub(super) initialized: AtomicBool,
     pub(super) level: Mutex<Option<RawJson>>,
+    /// What the client watches, but no server that was there took. Whoever comes is asked.
+    pub(super) unplaced: Mutex<BTreeSet<String>>,
 }
 
 pub(super) struct Slot {
@@ -58,12 +67,16 @@ struct State {
     lost: u64,
     /// This link knows that the client is ready.
     is_told: bool,
-    coming: Option<(watch::Receiver<Outcome>, AbortOnDropHandle<()>)>,
+    coming: Option<watch::Receiver<Outcome>>,
+    /// Opens a link. Not dropped by itself, or it would end in the middle.
+    opener: Option<AbortOnDropHandle<()>>,
     /// What it said to `initialize` last.
     result: Option<RawJson>,
     said: Said,
     failed: Option<(Instant, RpcError)>,
     subscriptions: BTreeSet<String>,
+    /// When each of its lists was last read whole.
+    read: [Option<Instant>; Kind::COUNT],
     closed: bool,
 }
 
@@ -97,7 +110,7 @@ impl Slot {
                 return Ok((Arc::clone(link), state.number));
             }
             match (&state.coming, &state.failed) {
-                (Some((coming, _)), _) => coming.clone(),
+                (Some(coming), _) => coming.clone(),
                 (None, Some((when, error))) if when.elapsed() < PAUSE => return Err(error.clone()),
                 (None, _) => self.bring_up(&mut state),
             }
@@ -124,6 +137,10 @@ impl Slot {
         #[expect(clippy::disallowed_methods, reason = "held by the slot, and aborted with it")]
         let task = tokio::spawn(async move {
             let opened = slot.open(number).await;
+            let (opened, changed) = match opened {
+                Ok(changed) => (Ok(()), changed),
+                Err(error) => (Err(error), Vec::new()),
+            };
             if let Err(error) = &opened {
                 let (backend, session) = (&slot.member.name, slot.shared.outlet.session_label());
                 tracing::warn!(backend, session, %error, "one of the servers is not available");
@@ -132,12 +149,18 @@ impl Slot {
                 state.coming = None;
             }
             tell.send_replace(Some(opened));
+            // Last, because it may have to wait for the client.
+            for method in changed {
+                drop(slot.shared.outlet.notify(&method, None).await);
+            }
         });
-        state.coming = Some((outcome.clone(), AbortOnDropHandle::new(task)));
+        state.coming = Some(outcome.clone());
+        state.opener = Some(AbortOnDropHandle::new(task));
         outcome
     }
 
-    async fn open(self: &Arc<Self>, number: u64) -> Result<(), RpcError> {
+    /// Opens a link. Returns what to tell the client of.
+    async fn open(self: &Arc<Self>, number: u64) -> Result<Vec<Method>, RpcError> {
         let shared = &self.shared;
         let slot: Weak<Self> = Arc::downgrade(self);
         let lost = move || {
@@ -160,7 +183,7 @@ impl Slot {
             .map_err(|_| RpcError::of(Reason::TimedOut, "The server did not answer initialize in time"))??;
         let link: Arc<dyn Link> = Arc::from(opened.link);
         let said = Said::read(&opened.result);
-        self.greet(&link, &said).await;
+        let level = self.greet(&link, &said).await;
         {
             let mut state = self.state.lock();
             if state.lost >= number || state.closed {
@@ -171,29 +194,36 @@ impl Slot {
             state.result = Some(opened.result.clone());
             state.failed = None;
             state.coming = None;
+            state.read = Default::default();
         }
         // Should it have been said in between.
         self.tell_initialized();
-        if shared.begun.load(Ordering::Acquire) {
-            let before = before.unwrap_or(RawJson::EMPTY_OBJECT);
-            for method in rules::changed_lists(&before, &opened.result) {
-                drop(shared.outlet.notify(&method, None).await);
-            }
+        let now = self.level();
+        if now.as_ref().map(RawJson::bytes) != level.as_ref().map(RawJson::bytes) {
+            drop(self.inquire(&link, &Method::LoggingSetLevel, now).await);
         }
-        Ok(())
+        if !shared.begun.load(Ordering::Acquire) {
+            return Ok(Vec::new());
+        }
+        Ok(rules::changed_lists(&before.unwrap_or(RawJson::EMPTY_OBJECT), &opened.result))
     }
 
-    /// Tells a server that is back what the one before it knew.
-    async fn greet(&self, link: &Arc<dyn Link>, said: &Said) {
+    /// The log level that the server should have, if it logs.
+    fn level(&self) -> Option<RawJson> {
+        self.shared.level.lock().clone().filter(|_| self.has("logging"))
+    }
+
+    /// Tells a server that is back what the one before it knew. Returns the log level that it was told.
+    async fn greet(&self, link: &Arc<dyn Link>, said: &Said) -> Option<RawJson> {
         let subscriptions = self.state.lock().subscriptions.clone();
         let level = self.shared.level.lock().clone().filter(|_| said.has("logging"));
         if !self.shared.initialized.load(Ordering::Acquire) {
-            return;
+            return None;
         }
         link.notify(Notification { method: Method::Initialized, params: None });
         self.state.lock().is_told = true;
         let mut asked = Vec::new();
-        asked.extend(level.map(|level| (Method::LoggingSetLevel, level)));
+        asked.extend(level.clone().map(|level| (Method::LoggingSetLevel, level)));
         for uri in subscriptions {
             asked.push((Method::ResourcesSubscribe, RawJson::of(&serde_json::json!({ "uri": uri }))));
         }
@@ -201,6 +231,21 @@ impl Slot {
             if let Err(error) = self.inquire(link, &method, Some(params)).await {
                 let backend = &self.member.name;
                 tracing::warn!(backend, %method, %error, "the server that is back refused what the last one took");
+            }
+        }
+        if said.has("resources") {
+            self.offer_unplaced(link).await;
+        }
+        level
+    }
+
+    /// Asks the server for what the client watches and nobody else took.
+    async fn offer_unplaced(&self, link: &Arc<dyn Link>) {
+        let unplaced = self.shared.unplaced.lock().clone();
+        for uri in unplaced {
+            let params = RawJson::of(&serde_json::json!({ "uri": uri }));
+            if self.inquire(link, &Method::ResourcesSubscribe, Some(params)).await.is_ok() {
+                self.watches(&uri, true);
             }
         }
     }
@@ -215,6 +260,27 @@ impl Slot {
             link
         };
         link.notify(Notification { method: Method::Initialized, params: None });
+    }
+
+    /// Whether the server is there now.
+    pub(super) fn is_up(&self) -> bool {
+        self.state.lock().up.is_some()
+    }
+
+    /// The link, unless that takes long.
+    pub(super) async fn link_soon(self: &Arc<Self>) -> Result<(Arc<dyn Link>, u64), RpcError> {
+        tokio::time::timeout(PATIENCE, self.link()).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Whether a list was read whole a short while ago. Notes that it is being read now.
+    pub(super) fn was_read(&self, kind: Kind) -> bool {
+        let mut state = self.state.lock();
+        let read = &mut state.read[kind as usize];
+        if read.is_some_and(|when| when.elapsed() < READ_AGAIN) {
+            return true;
+        }
+        *read = Some(Instant::now());
+        false
     }
 
     /// Passes a notification on, if the server is there.
@@ -305,14 +371,16 @@ impl Slot {
         let request = Request { id: RequestId::from_text("tenure-merge"), method: method.clone(), params };
         let context = self.shared.outlet.inquiry(&request).map_err(|error| error.to_rpc())?;
         let call = link.call(Call { request, context });
-        let late = |_| Err(RpcError::of(Reason::TimedOut, "The server did not answer in time"));
-        tokio::time::timeout(self.shared.open_timeout, call).await.unwrap_or_else(late)
+        tokio::time::timeout(self.shared.open_timeout.min(PATIENCE), call)
+            .await
+            .unwrap_or_else(|_| Err(late()))
     }
 
     /// Remembers what the client watches at this server, for the next one in its place.
     pub(super) fn watches(&self, uri: &str, does: bool) {
         let mut state = self.state.lock();
         if does {
+            self.shared.unplaced.lock().remove(uri);
             state.subscriptions.insert(uri.to_owned());
         } else {
             state.subscriptions.remove(uri);
@@ -321,12 +389,13 @@ impl Slot {
 
     /// Lets go of the server, and of one that is coming up.
     pub(super) fn abandon(&self) -> Option<Arc<dyn Link>> {
-        let (link, coming) = {
+        let (link, opener) = {
             let mut state = self.state.lock();
             state.closed = true;
-            (state.up.take(), state.coming.take())
+            state.coming = None;
+            (state.up.take(), state.opener.take())
         };
-        drop(coming);
+        drop(opener);
         link
     }
 
@@ -335,6 +404,10 @@ impl Slot {
             link.close().await;
         }
     }
+}
+
+pub(super) fn late() -> RpcError {
+    RpcError::of(Reason::TimedOut, "The server did not answer in time")
 }
 
 fn gone() -> RpcError {

@@ -1,7 +1,6 @@
 //! News of servers, as sessions hear them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
@@ -19,16 +18,17 @@ use crate::port::clock::Time;
 
 /// When each list last changed, for sessions that slept meanwhile.
 #[derive(Default)]
-pub(super) struct LastNews([AtomicU64; 3]);
+pub(super) struct LastNews(Mutex<HashMap<Route, [Time; 3], RandomState>>);
 
 impl LastNews {
-    fn note(&self, news: News, now: Time) {
-        self.0[news as usize].store(now.0, Ordering::Relaxed);
+    fn note(&self, route: &Route, news: News, now: Time) {
+        self.0.lock().entry(route.clone()).or_default()[news as usize] = now;
     }
 
-    /// The lists that changed after this time.
-    pub(super) fn since(&self, time: Time) -> impl Iterator<Item = Method> {
-        let changed = move |news: &News| self.0[*news as usize].load(Ordering::Relaxed) > time.0;
+    /// The lists of an endpoint that changed after this time.
+    pub(super) fn since(&self, route: &Route, time: Time) -> impl Iterator<Item = Method> + use<> {
+        let last = self.0.lock().get(route).copied().unwrap_or_default();
+        let changed = move |news: &News| last[*news as usize] > time;
         News::ALL.into_iter().filter(changed).map(News::method)
     }
 }
@@ -45,7 +45,7 @@ impl Listener for Inner {
     }
 
     fn list_changed(&self, route: &Route, news: News) {
-        self.news.note(news, self.clock.now());
+        self.news.note(route, news, self.clock.now());
         let body = message::write_notification(&news.method(), None);
         for session in self.live.all().into_iter().filter(|session| session.route == *route) {
             if session.state.lock().phase == Phase::Initialized {

@@ -356,7 +356,7 @@ impl Session {
             (state.phase == Phase::Initialized, state.subscriptions.clone())
         };
         if initialized {
-            let missed = inner.news.since(slept).filter(|method| !changed.contains(method));
+            let missed = inner.news.since(&self.route, slept).filter(|method| !changed.contains(method));
             for method in missed.chain(changed.iter().cloned()).collect::<Vec<_>>() {
                 self.announce(message::write_notification(&method, None));
             }

@@ -8,6 +8,7 @@ use crate::family::signal;
 use crate::gateway::{Gateway, echo};
 use crate::support::events::{Events, gist};
 use crate::support::session::{Session, initialize};
+use crate::support::wait::within;
 
 /// Three servers: two of the example, and the demo without a prefix.
 fn three() -> String {
@@ -250,4 +251,68 @@ async fn a_session_of_all_survives_the_gateway() {
     assert_eq!(rest(&mut stream).await, ["2", "3", "result 1"]);
     gateway.stop().await;
     gateway.until_nobody().await;
+}
+
+#[tokio::test]
+async fn a_subscription_waits_for_a_server_that_is_away_when_the_session_wakes() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let there = folder.path().join("there");
+    std::fs::write(&there, "").unwrap();
+    let script = format!("test -e {} && exec {}", there.display(), echo());
+    let config = format!(
+        r#"
+        [[backend]]
+        name = "demo"
+        command = ["{}", "stdio", "--store", "memory:", "--log-level", "warn"]
+        [[backend]]
+        name = "late"
+        command = ["sh", "-c", "{script}"]
+        "#,
+        env!("CARGO_BIN_EXE_tenure")
+    );
+    let mut gateway = Gateway::configured(&config).await;
+    let session = gateway.session().await;
+    let subscribed = ask(&session, 1, "resources/subscribe", json!({ "uri": "file:///a" })).await;
+    assert_eq!(subscribed["result"], json!({}), "{subscribed}");
+    gateway.kill().await;
+    std::fs::remove_file(&there).unwrap();
+    gateway.start_again().await;
+    // It wakes, and nobody who is there knows the resource.
+    let read = ask(&session, 2, "resources/read", json!({ "uri": "file:///a" })).await;
+    assert_eq!(read["error"]["code"], -31011, "{read}");
+    std::fs::write(&there, "").unwrap();
+    let heard = async {
+        for id in 3.. {
+            let said = ask(&session, id, "tools/call", json!({ "name": "late__heard" })).await;
+            if let Some(heard) = said["result"]["heard"].as_array() {
+                return heard.clone();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        unreachable!()
+    };
+    let heard = within("the server is back", heard).await;
+    assert!(heard.contains(&json!(r#"resources/subscribe {"uri":"file:///a"}"#)), "{heard:?}");
+}
+
+#[tokio::test]
+async fn a_list_that_is_too_large_does_not_take_the_others_with_it() {
+    let config = format!("[streams]\nmax_event = \"6KiB\"\n{}", three());
+    let gateway = Gateway::configured(&config).await;
+    let session = gateway.session().await;
+    let list = ask(&session, 1, "tools/list", json!({})).await;
+    // The demo's is larger than what is left.
+    assert_eq!(list["result"]["_meta"], json!({ "dev.tenure/unavailable": ["demo"] }), "{list}");
+    assert!(names(&list, "tools").contains(&"one__slow".to_owned()));
+}
+
+#[tokio::test]
+async fn a_server_that_fails_once_does_not_lose_its_resources_to_another() {
+    let gateway = Gateway::configured(&three()).await;
+    let session = gateway.session().await;
+    // The example servers take any URI, but this one is in the list of the demo, which comes last.
+    for (id, uri) in [(1, "demo://about"), (2, "demo://notebook/99"), (3, "demo://about")] {
+        let read = ask(&session, id, "resources/read", json!({ "uri": uri })).await;
+        assert!(read["result"]["method"].is_null(), "the example server answered: {read}");
+    }
 }
