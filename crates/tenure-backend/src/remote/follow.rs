@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_session::message::{self, Message};
+use tenure_session::message::Message;
 use tenure_session::port::backend::Reply;
 use tenure_session::runtime::CallContext;
 use tenure_session::{Method, RawJson, RequestId};
@@ -42,7 +42,7 @@ impl Remote {
                     }
                     // The question went on under an id of ours, so the client would not know what is meant.
                     Ok(Message::Notification(told)) if told.method == Method::Cancelled => {
-                        self.withdrawn(told.params.as_ref());
+                        self.questions.withdrawn(told.params.as_ref());
                     }
                     Ok(Message::Notification(told)) => {
                         if let Err(error) = context.notify(&told.method, told.params.as_ref()).await {
@@ -50,13 +50,12 @@ impl Remote {
                         }
                     }
                     Ok(Message::Request(asked)) => {
-                        let (remote, context) = (Arc::clone(self), Arc::clone(context));
-                        self.answering(asked.id.clone(), async move {
-                            let reply = match asked.method {
+                        let context = Arc::clone(context);
+                        self.questions.take(asked.id, async move {
+                            match asked.method {
                                 Method::Ping => Ok(RawJson::EMPTY_OBJECT),
                                 method => context.ask(&method, asked.params.as_ref()).await,
-                            };
-                            remote.say(message::write_response(&asked.id, &reply)).await;
+                            }
                         });
                     }
                     Err(_) => {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hashbrown::HashMap;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -14,13 +13,14 @@ use tenure_session::message::{self, Message};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
 use tenure_session::runtime::{CallContext, Outlet};
-use tenure_session::{Method, Notification, RawJson, Reason, RequestId, RpcError, rules};
+use tenure_session::{Method, Notification, RawJson, Reason, RequestId, RpcError};
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::door::{Answer, Door, Visit, broken};
 use super::listen::listen;
 use super::notes::Notes;
+use super::questions::{Questions, answer};
 use super::stay::{FAREWELL, Stay, part};
 use crate::handshake::params_for;
 
@@ -43,8 +43,8 @@ pub(super) struct Remote {
     /// The stream of what belongs to no request is being opened. Requests wait for it: what the server says or asks on
     /// it while there is none may be lost.
     opening: watch::Sender<bool>,
-    /// Questions to the client under way, by the server's id for them; dropping one withdraws it.
-    asking: Mutex<HashMap<RequestId, AbortOnDropHandle<()>>>,
+    /// Questions to the client under way.
+    pub(super) questions: Arc<Questions>,
 }
 
 /// Why there is no session.
@@ -95,6 +95,7 @@ pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpe
     let answered = result.read::<Answered>().ok();
     stay.agreed(answered.and_then(|answered| HeaderValue::from_str(&answered.version).ok()));
     let (notes, waiting) = Notes::new();
+    let (questions, answers) = Questions::new();
     let remote = Arc::new(Remote {
         door: Arc::clone(door),
         outlet: open.outlet.clone(),
@@ -102,17 +103,21 @@ pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpe
         next: AtomicU64::new(0),
         notes,
         opening: watch::Sender::new(false),
-        asking: Mutex::default(),
+        questions,
     });
-    #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
-    let speaker = tokio::spawn(speak(Arc::clone(&remote), waiting));
     let link = RemoteLink {
-        remote,
         stay: Mutex::new(Some(stay)),
-        speaker: AbortOnDropHandle::new(speaker),
+        speaker: spawn(speak(Arc::clone(&remote), waiting)),
+        answerer: spawn(answer(Arc::clone(&remote), answers)),
         listener: Mutex::default(),
+        remote,
     };
     Ok(Opened { link: Box::new(link), result })
+}
+
+#[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
+fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(task))
 }
 
 /// Posts notifications one after the other.
@@ -157,22 +162,6 @@ impl Remote {
     pub(super) fn lost(&self) -> RpcError {
         self.forgotten();
         broken("The server has forgotten the session")
-    }
-
-    /// Something asks the client on the server's behalf.
-    pub(super) fn answering(&self, id: RequestId, ask: impl Future<Output = ()> + Send + 'static) {
-        #[expect(clippy::disallowed_methods, reason = "held, and aborted with the link")]
-        let asking = AbortOnDropHandle::new(tokio::spawn(ask));
-        let mut all = self.asking.lock();
-        all.retain(|_, asking| !asking.is_finished());
-        all.insert(id, asking);
-    }
-
-    /// The server takes a question back.
-    pub(super) fn withdrawn(&self, params: Option<&RawJson>) {
-        if let Some(id) = rules::cancelled_id(params) {
-            self.asking.lock().remove(&id);
-        }
     }
 
     async fn request(self: &Arc<Self>, id: &RequestId, body: Bytes, context: &Arc<CallContext>) -> Reply {
@@ -278,6 +267,7 @@ struct RemoteLink {
     /// Until it is closed.
     stay: Mutex<Option<Stay>>,
     speaker: AbortOnDropHandle<()>,
+    answerer: AbortOnDropHandle<()>,
     listener: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -306,13 +296,12 @@ impl Link for RemoteLink {
         if begun {
             self.remote.opening.send_replace(true);
             let remote = Arc::clone(&self.remote);
-            #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
-            let listener = tokio::spawn(async move {
+            let listener = spawn(async move {
                 if remote.notes.all_said().await.is_ok() {
                     listen(remote).await;
                 }
             });
-            *self.listener.lock() = Some(AbortOnDropHandle::new(listener));
+            *self.listener.lock() = Some(listener);
         }
     }
 
@@ -337,8 +326,8 @@ impl RemoteLink {
     fn end(&self) {
         self.remote.notes.end();
         *self.listener.lock() = None;
-        // They hold what holds them.
-        self.remote.asking.lock().clear();
+        self.remote.questions.end();
+        self.answerer.abort();
     }
 }
 

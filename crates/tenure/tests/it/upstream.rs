@@ -2,6 +2,7 @@
 
 mod http_sse;
 mod odd;
+mod questions;
 mod server;
 
 use serde_json::{Value, json};
