@@ -72,15 +72,13 @@ pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpe
     let body = message::write_request(&id, &Method::Initialize, Some(&params));
     let (response, mut stay) = Stay::begin(door, body).await?;
     let result = match door.answer(response).await? {
-        Answer::Json(body) => outcome(&body, &id)?,
+        Answer::Json(body) => outcome(door, &body, &id).unwrap_or_else(|| Err(no_answer()))?,
         Answer::Stream(mut events) => loop {
             let Some(event) = events.next().await else {
                 return Err(broken("The server broke off its answer to initialize").into());
             };
-            // What else it says before the session has begun has no place to go.
-            match event.data.as_ref().map(Message::parse) {
-                Some(Ok(Message::Response(response))) if response.id == id => break response.outcome?,
-                _ => {}
+            if let Some(outcome) = event.data.and_then(|data| outcome(door, &data, &id)) {
+                break outcome?;
             }
         },
         answer => {
@@ -181,7 +179,7 @@ impl Remote {
 
     async fn post(self: &Arc<Self>, id: &RequestId, body: Bytes, context: &Arc<CallContext>) -> Reply {
         match self.door.post(&self.visit, body).await? {
-            Answer::Json(body) => outcome(&body, id),
+            Answer::Json(body) => self.hear(&body, id, context).await.unwrap_or_else(|| Err(no_answer())),
             Answer::Stream(events) => self.follow(events, id, context).await,
             Answer::Unknown if self.visit.session.is_some() => {
                 self.forgotten();
@@ -229,12 +227,16 @@ impl Drop for Unanswered {
     }
 }
 
-/// The outcome that a body carries.
-fn outcome(body: &Bytes, id: &RequestId) -> Reply {
-    match Message::parse(body) {
-        Ok(Message::Response(response)) if response.id == *id => response.outcome,
-        _ => Err(broken("The server's answer is not an answer")),
-    }
+/// How a request ended, if what came says it. What else the server says before the session has begun has no place to go.
+fn outcome(door: &Door, data: &Bytes, id: &RequestId) -> Option<Reply> {
+    door.messages(data).into_iter().find_map(|message| match message {
+        Message::Response(response) if response.id == *id => Some(response.outcome),
+        _ => None,
+    })
+}
+
+fn no_answer() -> RpcError {
+    broken("The server's answer is not an answer")
 }
 
 /// The error for an answer that is none: the server's own, if it sent one.
@@ -247,7 +249,7 @@ pub(super) fn refusal(answer: Answer) -> RpcError {
         },
         Answer::Unknown => broken("The server answered 404 Not Found"),
         Answer::Accepted => broken("The server took the request and gave no answer"),
-        Answer::Json(_) | Answer::Stream(_) => broken("The server's answer is not an answer"),
+        Answer::Json(_) | Answer::Stream(_) => no_answer(),
     }
 }
 

@@ -26,7 +26,8 @@ pub(super) async fn listen(remote: Arc<Remote>) {
                     pause = RETRY;
                     last = event.id.or(last);
                     retry = event.retry.unwrap_or(retry);
-                    if let Some(message) = event.data.and_then(|data| Message::parse(&data).ok()) {
+                    let Some(data) = event.data else { continue };
+                    for message in remote.door.messages(&data) {
                         hear(&remote, message).await;
                     }
                 }

@@ -1,5 +1,6 @@
 //! A node in front of another one over HTTP: what passes, what is restored, what fails fast.
 
+mod batches;
 mod http_sse;
 mod odd;
 mod questions;
