@@ -5,7 +5,7 @@ use futures_util::StreamExt;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, RequestBuilder, Response, Url};
-use tenure_session::message::Message;
+use tenure_session::message::{Incoming, Message};
 use tenure_session::{Reason, RpcError};
 
 use super::Upstream;
@@ -184,6 +184,22 @@ impl Door {
                 Ok(Answer::Refused(status, body))
             }
         }
+    }
+
+    /// The messages in what came: one, or several at once, which revision 2025-03-26 allows. What is none is left out.
+    pub(super) fn messages(&self, data: &Bytes) -> Vec<Message> {
+        let (messages, parts) = match Incoming::parse(data) {
+            Ok(Incoming::One(message)) => (vec![message], 1),
+            Ok(Incoming::Batch(parts)) => {
+                let messages = parts.iter().filter_map(|part| Message::parse(part.bytes()).ok());
+                (messages.collect(), parts.len())
+            }
+            Err(_) => (Vec::new(), 1),
+        };
+        if messages.len() < parts {
+            tracing::warn!(url = self.place(), "what came from upstream is not a message");
+        }
+        messages
     }
 
     async fn body(&self, response: Response, max: usize) -> Result<Bytes, RpcError> {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_session::message::{self, Message};
+use bytes::Bytes;
+use tenure_session::message::Message;
 use tenure_session::port::backend::Reply;
 use tenure_session::runtime::CallContext;
 use tenure_session::{Method, RawJson, RequestId};
@@ -35,33 +36,8 @@ impl Remote {
                     return Err(too_long());
                 }
                 let Some(data) = event.data else { continue };
-                match Message::parse(&data) {
-                    Ok(Message::Response(response)) if response.id == *id => return response.outcome,
-                    Ok(Message::Response(response)) => {
-                        tracing::debug!(id = ?response.id, "an answer to another request");
-                    }
-                    // The question went on under an id of ours, so the client would not know what is meant.
-                    Ok(Message::Notification(told)) if told.method == Method::Cancelled => {
-                        self.withdrawn(told.params.as_ref());
-                    }
-                    Ok(Message::Notification(told)) => {
-                        if let Err(error) = context.notify(&told.method, told.params.as_ref()).await {
-                            tracing::debug!(method = %told.method, %error, "could not pass a message on");
-                        }
-                    }
-                    Ok(Message::Request(asked)) => {
-                        let (remote, context) = (Arc::clone(self), Arc::clone(context));
-                        self.answering(asked.id.clone(), async move {
-                            let reply = match asked.method {
-                                Method::Ping => Ok(RawJson::EMPTY_OBJECT),
-                                method => context.ask(&method, asked.params.as_ref()).await,
-                            };
-                            remote.say(message::write_response(&asked.id, &reply)).await;
-                        });
-                    }
-                    Err(_) => {
-                        tracing::warn!(url = self.door.place(), "an event from upstream is not a message")
-                    }
+                if let Some(reply) = self.hear(&data, id, context).await {
+                    return reply;
                 }
             }
             let Some(after) = last.as_deref().and_then(resume_after) else {
@@ -85,5 +61,45 @@ impl Remote {
                 }
             };
         }
+    }
+
+    /// Takes what came while a request is answered; returns the answer if that is among it.
+    pub(super) async fn hear(
+        &self,
+        data: &Bytes,
+        id: &RequestId,
+        context: &Arc<CallContext>,
+    ) -> Option<Reply> {
+        let mut answer = None;
+        for message in self.door.messages(data) {
+            match message {
+                // What else came with it is heard first: afterwards it has no place to go.
+                Message::Response(response) if response.id == *id => {
+                    answer.get_or_insert(response.outcome);
+                }
+                Message::Response(response) => {
+                    tracing::debug!(id = ?response.id, "an answer to another request");
+                }
+                // The question went on under an id of ours, so the client would not know what is meant.
+                Message::Notification(told) if told.method == Method::Cancelled => {
+                    self.questions.withdrawn(told.params.as_ref());
+                }
+                Message::Notification(told) => {
+                    if let Err(error) = context.notify(&told.method, told.params.as_ref()).await {
+                        tracing::debug!(method = %told.method, %error, "could not pass a message on");
+                    }
+                }
+                Message::Request(asked) => {
+                    let context = Arc::clone(context);
+                    self.questions.take(asked.id, async move {
+                        match asked.method {
+                            Method::Ping => Ok(RawJson::EMPTY_OBJECT),
+                            method => context.ask(&method, asked.params.as_ref()).await,
+                        }
+                    });
+                }
+            }
+        }
+        answer
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tenure_session::message::{self, Incoming, Message};
+use tenure_session::message;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
 use tenure_session::runtime::Outlet;
@@ -195,26 +195,13 @@ async fn read(mut events: Events, talk: Arc<Talk>) {
             talk.traffic.answer_is_too_long(number);
         }
         let Some(data) = event.data else { continue };
-        match Incoming::parse(&data) {
-            Ok(Incoming::One(message)) => talk.traffic.hear(message).await,
-            Ok(Incoming::Batch(messages)) => {
-                for message in messages {
-                    match Message::parse(message.bytes()) {
-                        Ok(message) => talk.traffic.hear(message).await,
-                        Err(_) => garbage(&talk),
-                    }
-                }
-            }
-            Err(_) => garbage(&talk),
+        for message in talk.endpoint.messages(&data) {
+            talk.traffic.hear(message).await;
         }
     }
     // First, so that whoever is told that the server is gone finds the session without one.
     talk.outlet.link_lost();
     talk.over();
-}
-
-fn garbage(talk: &Talk) {
-    tracing::warn!(url = talk.endpoint.place(), "an event from upstream is not a message");
 }
 
 /// Posts notifications one after the other.

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hashbrown::HashMap;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -14,13 +13,14 @@ use tenure_session::message::{self, Message};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
 use tenure_session::runtime::{CallContext, Outlet};
-use tenure_session::{Method, Notification, RawJson, Reason, RequestId, RpcError, rules};
+use tenure_session::{Method, Notification, RawJson, Reason, RequestId, RpcError};
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::door::{Answer, Door, Visit, broken};
 use super::listen::listen;
 use super::notes::Notes;
+use super::questions::{Questions, answer};
 use super::stay::{FAREWELL, Stay, part};
 use crate::handshake::params_for;
 
@@ -43,8 +43,8 @@ pub(super) struct Remote {
     /// The stream of what belongs to no request is being opened. Requests wait for it: what the server says or asks on
     /// it while there is none may be lost.
     opening: watch::Sender<bool>,
-    /// Questions to the client under way, by the server's id for them; dropping one withdraws it.
-    asking: Mutex<HashMap<RequestId, AbortOnDropHandle<()>>>,
+    /// Questions to the client under way.
+    pub(super) questions: Arc<Questions>,
 }
 
 /// Why there is no session.
@@ -72,15 +72,13 @@ pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpe
     let body = message::write_request(&id, &Method::Initialize, Some(&params));
     let (response, mut stay) = Stay::begin(door, body).await?;
     let result = match door.answer(response).await? {
-        Answer::Json(body) => outcome(&body, &id)?,
+        Answer::Json(body) => outcome(door, &body, &id).unwrap_or_else(|| Err(no_answer()))?,
         Answer::Stream(mut events) => loop {
             let Some(event) = events.next().await else {
                 return Err(broken("The server broke off its answer to initialize").into());
             };
-            // What else it says before the session has begun has no place to go.
-            match event.data.as_ref().map(Message::parse) {
-                Some(Ok(Message::Response(response))) if response.id == id => break response.outcome?,
-                _ => {}
+            if let Some(outcome) = event.data.and_then(|data| outcome(door, &data, &id)) {
+                break outcome?;
             }
         },
         answer => {
@@ -95,6 +93,7 @@ pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpe
     let answered = result.read::<Answered>().ok();
     stay.agreed(answered.and_then(|answered| HeaderValue::from_str(&answered.version).ok()));
     let (notes, waiting) = Notes::new();
+    let (questions, answers) = Questions::new();
     let remote = Arc::new(Remote {
         door: Arc::clone(door),
         outlet: open.outlet.clone(),
@@ -102,17 +101,21 @@ pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpe
         next: AtomicU64::new(0),
         notes,
         opening: watch::Sender::new(false),
-        asking: Mutex::default(),
+        questions,
     });
-    #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
-    let speaker = tokio::spawn(speak(Arc::clone(&remote), waiting));
     let link = RemoteLink {
-        remote,
         stay: Mutex::new(Some(stay)),
-        speaker: AbortOnDropHandle::new(speaker),
+        speaker: spawn(speak(Arc::clone(&remote), waiting)),
+        answerer: spawn(answer(Arc::clone(&remote), answers)),
         listener: Mutex::default(),
+        remote,
     };
     Ok(Opened { link: Box::new(link), result })
+}
+
+#[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
+fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(task))
 }
 
 /// Posts notifications one after the other.
@@ -159,22 +162,6 @@ impl Remote {
         broken("The server has forgotten the session")
     }
 
-    /// Something asks the client on the server's behalf.
-    pub(super) fn answering(&self, id: RequestId, ask: impl Future<Output = ()> + Send + 'static) {
-        #[expect(clippy::disallowed_methods, reason = "held, and aborted with the link")]
-        let asking = AbortOnDropHandle::new(tokio::spawn(ask));
-        let mut all = self.asking.lock();
-        all.retain(|_, asking| !asking.is_finished());
-        all.insert(id, asking);
-    }
-
-    /// The server takes a question back.
-    pub(super) fn withdrawn(&self, params: Option<&RawJson>) {
-        if let Some(id) = rules::cancelled_id(params) {
-            self.asking.lock().remove(&id);
-        }
-    }
-
     async fn request(self: &Arc<Self>, id: &RequestId, body: Bytes, context: &Arc<CallContext>) -> Reply {
         self.notes.all_said().await?;
         if *self.opening.borrow() {
@@ -192,7 +179,7 @@ impl Remote {
 
     async fn post(self: &Arc<Self>, id: &RequestId, body: Bytes, context: &Arc<CallContext>) -> Reply {
         match self.door.post(&self.visit, body).await? {
-            Answer::Json(body) => outcome(&body, id),
+            Answer::Json(body) => self.hear(&body, id, context).await.unwrap_or_else(|| Err(no_answer())),
             Answer::Stream(events) => self.follow(events, id, context).await,
             Answer::Unknown if self.visit.session.is_some() => {
                 self.forgotten();
@@ -240,12 +227,16 @@ impl Drop for Unanswered {
     }
 }
 
-/// The outcome that a body carries.
-fn outcome(body: &Bytes, id: &RequestId) -> Reply {
-    match Message::parse(body) {
-        Ok(Message::Response(response)) if response.id == *id => response.outcome,
-        _ => Err(broken("The server's answer is not an answer")),
-    }
+/// How a request ended, if what came says it. What else the server says before the session has begun has no place to go.
+fn outcome(door: &Door, data: &Bytes, id: &RequestId) -> Option<Reply> {
+    door.messages(data).into_iter().find_map(|message| match message {
+        Message::Response(response) if response.id == *id => Some(response.outcome),
+        _ => None,
+    })
+}
+
+fn no_answer() -> RpcError {
+    broken("The server's answer is not an answer")
 }
 
 /// The error for an answer that is none: the server's own, if it sent one.
@@ -258,7 +249,7 @@ pub(super) fn refusal(answer: Answer) -> RpcError {
         },
         Answer::Unknown => broken("The server answered 404 Not Found"),
         Answer::Accepted => broken("The server took the request and gave no answer"),
-        Answer::Json(_) | Answer::Stream(_) => broken("The server's answer is not an answer"),
+        Answer::Json(_) | Answer::Stream(_) => no_answer(),
     }
 }
 
@@ -278,6 +269,7 @@ struct RemoteLink {
     /// Until it is closed.
     stay: Mutex<Option<Stay>>,
     speaker: AbortOnDropHandle<()>,
+    answerer: AbortOnDropHandle<()>,
     listener: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -306,13 +298,12 @@ impl Link for RemoteLink {
         if begun {
             self.remote.opening.send_replace(true);
             let remote = Arc::clone(&self.remote);
-            #[expect(clippy::disallowed_methods, reason = "held by the link, and aborted with it")]
-            let listener = tokio::spawn(async move {
+            let listener = spawn(async move {
                 if remote.notes.all_said().await.is_ok() {
                     listen(remote).await;
                 }
             });
-            *self.listener.lock() = Some(AbortOnDropHandle::new(listener));
+            *self.listener.lock() = Some(listener);
         }
     }
 
@@ -337,8 +328,8 @@ impl RemoteLink {
     fn end(&self) {
         self.remote.notes.end();
         *self.listener.lock() = None;
-        // They hold what holds them.
-        self.remote.asking.lock().clear();
+        self.remote.questions.end();
+        self.answerer.abort();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_session::message::{self, Message};
+use tenure_session::message::Message;
 use tenure_session::{Method, RawJson};
 
 use super::door::{Answer, may_pass, resume_after};
@@ -26,7 +26,8 @@ pub(super) async fn listen(remote: Arc<Remote>) {
                     pause = RETRY;
                     last = event.id.or(last);
                     retry = event.retry.unwrap_or(retry);
-                    if let Some(message) = event.data.and_then(|data| Message::parse(&data).ok()) {
+                    let Some(data) = event.data else { continue };
+                    for message in remote.door.messages(&data) {
                         hear(&remote, message).await;
                     }
                 }
@@ -51,7 +52,7 @@ pub(super) async fn listen(remote: Arc<Remote>) {
 async fn hear(remote: &Arc<Remote>, message: Message) {
     match message {
         Message::Notification(told) if told.method == Method::Cancelled => {
-            remote.withdrawn(told.params.as_ref());
+            remote.questions.withdrawn(told.params.as_ref());
         }
         Message::Notification(told) => {
             if let Err(error) = remote.outlet.notify(&told.method, told.params.as_ref()).await {
@@ -59,13 +60,12 @@ async fn hear(remote: &Arc<Remote>, message: Message) {
             }
         }
         Message::Request(asked) => {
-            let speaker = Arc::clone(remote);
-            remote.answering(asked.id.clone(), async move {
-                let reply = match asked.method {
+            let outlet = remote.outlet.clone();
+            remote.questions.take(asked.id, async move {
+                match asked.method {
                     Method::Ping => Ok(RawJson::EMPTY_OBJECT),
-                    method => speaker.outlet.ask(&method, asked.params.as_ref()).await,
-                };
-                speaker.say(message::write_response(&asked.id, &reply)).await;
+                    method => outlet.ask(&method, asked.params.as_ref()).await,
+                }
             });
         }
         Message::Response(_) => {}

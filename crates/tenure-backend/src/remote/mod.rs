@@ -3,8 +3,9 @@
 //! A session of ours has a session there. Requests are posted one by one; an answer is JSON or a stream of events,
 //! which is resumed if it breaks off (`follow`). What belongs to no request comes on a stream of its own
 //! (`listen`). A server that has forgotten the session says 404: the link is then lost, and the runtime opens
-//! another and repeats what was refused. Notifications keep their place among the requests (`notes`), and whatever
-//! becomes of a session here, the one there is ended (`stay`). Nothing of the client's own credentials is passed on.
+//! another and repeats what was refused. Notifications keep their place among the requests (`notes`), what the
+//! server asks of the client is bounded (`questions`), and whatever becomes of a session here, the one there is ended
+//! (`stay`). Nothing of the client's own credentials is passed on.
 //! Over HTTP+SSE a session there is one stream, and lives as long as that (`http_sse`).
 
 mod door;
@@ -15,6 +16,7 @@ mod link;
 mod listen;
 mod manner;
 mod notes;
+mod questions;
 mod stay;
 
 use std::sync::Arc;

@@ -1,7 +1,9 @@
 //! A node in front of another one over HTTP: what passes, what is restored, what fails fast.
 
+mod batches;
 mod http_sse;
 mod odd;
+mod questions;
 mod server;
 
 use serde_json::{Value, json};

@@ -13,7 +13,7 @@ use crate::support::session::{Session, initialize};
 use crate::support::wait::{until, within};
 
 /// An odd server, a node in front of it, and a session through both.
-async fn through(settings: &[(&str, &str)]) -> (Server, Node, Session) {
+pub(super) async fn through(settings: &[(&str, &str)]) -> (Server, Node, Session) {
     let mut server = Server::start().await;
     let front = gateway_with(server.url(), settings).await;
     let (session, ()) = tokio::join!(Session::start(front.address()), server.shake_hands());
@@ -21,7 +21,7 @@ async fn through(settings: &[(&str, &str)]) -> (Server, Node, Session) {
 }
 
 /// Calls a tool; the server has the request and the client waits.
-async fn calling(server: &mut Server, session: &Session) -> (Asked, Connection) {
+pub(super) async fn calling(server: &mut Server, session: &Session) -> (Asked, Connection) {
     let call = session.request(7, "tools/call", &json!({ "name": "any" })).begin(session.server).await;
     (server.post("tools/call").await, call)
 }

@@ -102,6 +102,16 @@ impl Server {
         self.next("an answer", |asked| asked.body.get("result").is_some()).await
     }
 
+    /// The next response that is posted and says what is wrong.
+    pub(super) async fn posted_error(&mut self) -> Asked {
+        self.next("an error", |asked| asked.body.get("error").is_some()).await
+    }
+
+    /// How many responses were posted that nobody waited for.
+    pub(super) fn count_of_answers(&self) -> usize {
+        self.early.iter().filter(|asked| asked.body.get("result").is_some()).count()
+    }
+
     /// Does its part of the handshake.
     pub(super) async fn shake_hands(&mut self) {
         self.post("initialize").await.begin_session().await;
@@ -157,8 +167,17 @@ impl Asked {
     }
 
     /// Answers a request with a `result` or an `error`.
-    pub(super) async fn answer(mut self, outcome: &Value) {
+    pub(super) async fn answer(self, outcome: &Value) {
         let body = self.response(outcome);
+        self.answer_with(&body).await;
+    }
+
+    /// Answers with this as it is.
+    pub(super) async fn answer_json(self, body: &Value) {
+        self.answer_with(&body.to_string()).await;
+    }
+
+    async fn answer_with(mut self, body: &str) {
         let session = format!("mcp-session-id: {SESSION}\r\ncontent-length: {}", body.len());
         let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json";
         self.write(&format!("{head}\r\n{session}\r\n\r\n{body}")).await;
