@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use bytes::{BufMut, BytesMut};
 use memchr::memchr;
 use memchr::memmem;
 use serde::Deserialize;
@@ -95,25 +94,23 @@ pub(super) fn set(object: &str, path: &[&str], value: &str) -> Option<String> {
     Some(text)
 }
 
-/// A result with a member of its `_meta` put in place. This happens with every answer, so a result without
-/// `_meta` is not read at all.
-pub(super) fn with_meta(result: &RawJson, key: &str, value: &str) -> RawJson {
+/// A result with a member of its `_meta` put in place, whose value comes in parts. This happens with every answer, so
+/// a result without `_meta` is not read at all.
+pub(super) fn with_meta(result: &RawJson, key: &str, value: &[&str]) -> RawJson {
     let bytes = result.bytes();
     // With escapes a name may be written in another way.
     let has_none = memmem::find(bytes, b"\"_meta\"").is_none() && memchr(b'\\', bytes).is_none();
     let plain = has_none.then(|| bytes.strip_prefix(b"{")).flatten();
     if let Some(rest) = plain {
         let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'}');
-        let mut text = BytesMut::with_capacity(bytes.len() + key.len() + value.len() + 16);
-        text.put_slice(b"{\"_meta\":{\"");
-        text.put_slice(key.as_bytes());
-        text.put_slice(b"\":");
-        text.put_slice(value.as_bytes());
-        text.put_slice(if more { b"}," } else { b"}" });
-        text.put_slice(rest);
-        return RawJson::trusted(text.freeze());
+        let (before, after) = (["{\"_meta\":{\"", key, "\":"], if more { "}," } else { "}" });
+        let parts = || before.iter().chain(value).chain([&after]).map(|part| part.as_bytes()).chain([rest]);
+        // With no room to spare the buffer becomes `Bytes` as it is.
+        let mut text = Vec::with_capacity(parts().map(<[u8]>::len).sum());
+        parts().for_each(|part| text.extend_from_slice(part));
+        return RawJson::trusted(text);
     }
-    let set = std::str::from_utf8(bytes).ok().and_then(|text| set(text, &["_meta", key], value));
+    let set = std::str::from_utf8(bytes).ok().and_then(|text| set(text, &["_meta", key], &value.concat()));
     set.map_or_else(|| result.clone(), RawJson::trusted)
 }
 
@@ -157,7 +154,7 @@ mod tests {
             (r#"{"_meta":7}"#, r#"{"_meta":7}"#),
         ];
         for (result, expected) in table {
-            let with = with_meta(&RawJson::trusted(result), "k", "1");
+            let with = with_meta(&RawJson::trusted(result), "k", &["", "1"]);
             assert_eq!(with.bytes(), expected, "{result}");
         }
     }

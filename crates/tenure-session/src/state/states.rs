@@ -149,7 +149,7 @@ impl States {
         let version = inner.write(key, &mut record, Expected::Absent).await?;
         seat.keep();
         tracing::debug!(state = %label(&key), kind = %record.head.kind, "state made");
-        Ok(State::new(Arc::clone(inner), id, key, Seen { version, record }))
+        Ok(State::new(Arc::clone(inner), id, key, Seen { version, record }, now))
     }
 
     /// The right to have one more.
@@ -167,20 +167,24 @@ impl States {
     /// # Errors
     /// When there is none, it has ended, or the store fails. Another's state looks like one that never was.
     pub async fn find(&self, owner: &Principal, id: StateId) -> Result<State, Fault> {
-        self.find_at(owner, id, id.key(owner)).await
+        self.find_at(owner, id, id.key(owner), self.now()).await
     }
 
-    /// The same for whoever knows the key already.
+    /// The same for whoever knows the key already, and the time: to ask for it costs more than all the rest.
     pub(crate) async fn find_at(
         &self,
         owner: &Principal,
         id: StateId,
         key: SessionKey,
+        now: Time,
     ) -> Result<State, Fault> {
-        let state = self.look(owner, id, key).await?;
-        state.standing()?;
-        state.touch().await?;
+        let state = self.look(owner, id, key, now).await?;
+        state.touch(now).await?;
         Ok(state)
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.0.clock.now()
     }
 
     /// Finds a state of the caller's, and revives it if it expired for want of use and is still kept. Says
@@ -189,12 +193,10 @@ impl States {
     /// # Errors
     /// As for [`States::find`].
     pub async fn recover(&self, owner: &Principal, id: StateId) -> Result<(State, bool), Fault> {
-        let state = self.look(owner, id, id.key(owner)).await?;
-        match state.standing() {
-            Ok(()) => {
-                state.touch().await?;
-                Ok((state, false))
-            }
+        let now = self.now();
+        let state = self.look(owner, id, id.key(owner), now).await?;
+        match state.touch(now).await {
+            Ok(()) => Ok((state, false)),
             Err(Fault::Lost(Lost::Expired)) => {
                 state.revive().await?;
                 tracing::info!(state = %state.label(), "an expired state was recovered");
@@ -205,10 +207,10 @@ impl States {
     }
 
     /// The state under a name, however it stands.
-    async fn look(&self, owner: &Principal, id: StateId, key: SessionKey) -> Result<State, Fault> {
+    async fn look(&self, owner: &Principal, id: StateId, key: SessionKey, now: Time) -> Result<State, Fault> {
         let seen = self.0.read(key).await?.filter(|seen| seen.record.head.owner.as_deref() == owner.name());
         let seen = seen.ok_or(Fault::Lost(Lost::NotFound))?;
-        Ok(State::new(Arc::clone(&self.0), id, key, seen))
+        Ok(State::new(Arc::clone(&self.0), id, key, seen, now))
     }
 }
 
@@ -254,13 +256,11 @@ impl Inner {
         if bytes > limit { Err(Fault::TooLarge { bytes, limit }) } else { Ok(()) }
     }
 
-    /// When a client may count on it until, if it is used now.
+    /// When a client may count on it until, if it is used now. Less, if that could not be written down.
     pub(super) fn promise(head: &Head, now: Time) -> Option<Time> {
-        let idle = head.idle_ms.map(|idle| now.after(Duration::from_millis(idle)));
-        match (idle, head.ends.map(Time)) {
-            (Some(idle), Some(ends)) => Some(idle.min(ends)),
-            (idle, ends) => idle.or(ends),
-        }
+        let idle = head.idle_ms.map(|idle| now.0.saturating_add(idle));
+        let promise = idle.into_iter().chain(head.ends).min()?;
+        Some(Time(head.expires.map_or(promise, |expires| promise.min(expires))))
     }
 
     /// Puts off the expiry, by a little more than is promised, so that not every use has to be written down.
