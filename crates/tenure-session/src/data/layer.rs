@@ -9,14 +9,13 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use super::asked::{Asked, Cookie};
 use super::dialect::{Dialect, invalid};
 use super::kinds::KindOfState;
 use super::policy::{Policy, Required};
 use super::tools::{Deed, Role};
-use super::{splice, tools};
+use super::{scan, splice, tools};
 use crate::error::{Reason, RpcError};
 use crate::id::{Principal, SessionKey};
 use crate::message::{Notification, RawJson};
@@ -97,9 +96,7 @@ impl Shared {
         }
         let mut text = splice::set(text, &["capabilities", "experimental", "session"], &session.to_string())?;
         text = splice::set(&text, &["capabilities", "sessions"], "{}")?;
-        if !self.kinds.is_empty()
-            && splice::member(splice::member(&text, "capabilities")?.get(), "tools").is_none()
-        {
+        if !self.kinds.is_empty() && scan::member(scan::member(&text, "capabilities")?, "tools").is_none() {
             text = splice::set(&text, &["capabilities", "tools"], "{}")?;
         }
         Some(RawJson::trusted(text))
@@ -108,11 +105,10 @@ impl Shared {
 
 /// Whether a server says that it keeps data sessions itself.
 fn keeps_its_own(text: &str) -> bool {
-    let there = |object: &str, name: &str| splice::member(object, name).map(|value| value.get().to_owned());
-    let set = |value: Option<String>| value.is_some_and(|value| value != "null");
-    let capabilities = there(text, "capabilities").unwrap_or_default();
-    let experimental = there(&capabilities, "experimental").unwrap_or_default();
-    set(there(&capabilities, "sessions")) || set(there(&experimental, "session"))
+    let set = |value: Option<&str>| value.is_some_and(|value| value != "null");
+    let capabilities = scan::member(text, "capabilities").unwrap_or_default();
+    let experimental = scan::member(capabilities, "experimental").unwrap_or_default();
+    set(scan::member(capabilities, "sessions")) || set(scan::member(experimental, "session"))
 }
 
 impl Backend for DataLayer {
@@ -296,15 +292,15 @@ enum Use {
 }
 
 impl Shared {
-    fn use_of(&self, tool: &str, arguments: Option<&RawValue>) -> Use {
+    fn use_of(&self, tool: &str, arguments: Option<&str>) -> Use {
         match self.roles.get(tool) {
             None if self.policy.required.of(tool) => Use::Any,
             None => Use::None,
             Some(Role::Does(kind, deed)) => Use::Ours { kind: *kind, deed: *deed },
             Some(Role::Uses(kind)) => {
                 let argument = self.kinds[*kind].argument();
-                let handle = arguments.and_then(|arguments| splice::member(arguments.get(), argument));
-                match handle.map(RawValue::get).filter(|handle| *handle != "null") {
+                let handle = arguments.and_then(|arguments| scan::member(arguments, argument));
+                match handle.filter(|handle| *handle != "null") {
                     None => Use::Of { kind: *kind, handle: None },
                     Some(handle) => match serde_json::from_str(handle) {
                         Ok(handle) => Use::Of { kind: *kind, handle: Some(handle) },
