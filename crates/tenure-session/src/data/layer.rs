@@ -314,7 +314,7 @@ impl Shared {
 
 impl Way {
     async fn go(self: Arc<Self>, mut call: Call, known: Option<Arc<Known>>, use_of: Use) -> Reply {
-        // The clock is asked as seldom as can be: of all that is done here that takes longest.
+        // The clock is asked once, unless time has passed since: this happens with every call.
         let mut now = None;
         let found = match &known {
             Some(known) => Some(self.shared.by_cookie(known, *now.insert(self.shared.states.now())).await),

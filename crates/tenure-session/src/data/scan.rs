@@ -24,10 +24,14 @@ pub(super) fn each<'a>(
             b'}' if at > 0 && name + 1 == bytes.len() => return Some(()),
             _ => return None,
         }
-        let name_end = end_of_string(bytes, name)?;
+        let (name_end, spelling) = end_of_string(bytes, name)?;
         let value = past(bytes, name_end, b':')?;
         at = end_of_value(bytes, value)?;
-        take(unquoted(object.get(name..name_end)?)?, object.get(value..at)?)?;
+        let name = match spelling {
+            Spelling::Plain => object.get(name + 1..name_end - 1)?.into(),
+            Spelling::Escaped => unquoted(object.get(name..name_end)?)?,
+        };
+        take(name, object.get(value..at)?)?;
     }
 }
 
@@ -59,39 +63,50 @@ fn past(bytes: &[u8], from: usize, mark: u8) -> Option<usize> {
     Some(from + skipped)
 }
 
+/// How a string is written.
+enum Spelling {
+    Plain,
+    Escaped,
+}
+
 /// Where the string ends that begins here with its quotation mark.
-fn end_of_string(bytes: &[u8], start: usize) -> Option<usize> {
-    let mut at = start + 1;
+fn end_of_string(bytes: &[u8], start: usize) -> Option<(usize, Spelling)> {
+    let (mut at, mut spelling) = (start + 1, Spelling::Plain);
     loop {
         at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
-        match bytes[at] {
-            b'"' => return Some(at + 1),
-            // Whatever stands behind it belongs to it.
-            _ => at += 2,
+        if bytes[at] == b'"' {
+            return Some((at + 1, spelling));
         }
+        // Whatever stands behind it belongs to it.
+        (at, spelling) = (at + 2, Spelling::Escaped);
     }
 }
 
 /// Where the value ends that begins here.
 fn end_of_value(bytes: &[u8], start: usize) -> Option<usize> {
-    let (mut at, mut depth) = (start, 0_usize);
-    loop {
-        match bytes.get(at)? {
-            b'"' => at = end_of_string(bytes, at)?,
-            b'{' | b'[' => (at, depth) = (at + 1, depth + 1),
-            b'}' | b']' => (at, depth) = (at + 1, depth.checked_sub(1)?),
-            _ if depth > 0 => {
+    match bytes.get(start)? {
+        b'"' => end_of_string(bytes, start).map(|(end, _)| end),
+        b'{' | b'[' => {
+            let (mut at, mut depth) = (start + 1, 1_usize);
+            while depth > 0 {
+                match bytes.get(at)? {
+                    b'"' => {
+                        (at, _) = end_of_string(bytes, at)?;
+                        continue;
+                    }
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => depth -= 1,
+                    _ => {}
+                }
                 at += 1;
-                continue;
             }
-            // A number, or `true`, `false`, `null`.
-            _ => {
-                let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']') || byte.is_ascii_whitespace();
-                return Some(bytes[at..].iter().position(ends).map_or(bytes.len(), |length| at + length));
-            }
+            Some(at)
         }
-        if depth == 0 {
-            return Some(at);
+        b',' | b'}' | b']' => None,
+        // A number, or `true`, `false`, `null`.
+        _ => {
+            let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']') || byte.is_ascii_whitespace();
+            Some(bytes[start..].iter().position(ends).map_or(bytes.len(), |length| start + length))
         }
     }
 }

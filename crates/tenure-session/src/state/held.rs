@@ -251,20 +251,17 @@ impl State {
         self.0.inner.clock.now()
     }
 
-    /// Takes it into use, if it is not over: puts off its expiry, if the store does not already have it late enough.
-    pub(super) async fn touch(&self, now: Time) -> Result<(), Fault> {
-        let is_late_enough = {
-            let seen = self.0.seen.lock();
-            let head = &seen.record.head;
-            head.standing(now).map_err(Fault::Lost)?;
-            let last = head.idle_ms.map(|idle| now.0.saturating_add(idle));
-            head.expires.zip(last).is_none_or(|(expires, last)| last <= expires)
-        };
-        // In a box, because it is seldom done and every call has to carry the room for it.
-        if is_late_enough { Ok(()) } else { Box::pin(self.put_off()).await }
+    /// Whether a use now has to be written down, because the store does not have its expiry late enough.
+    pub(super) fn has_to_be_put_off(&self, now: Time) -> Result<bool, Fault> {
+        let seen = self.0.seen.lock();
+        let head = &seen.record.head;
+        head.standing(now).map_err(Fault::Lost)?;
+        let last = head.idle_ms.map(|idle| now.0.saturating_add(idle));
+        Ok(head.expires.zip(last).is_some_and(|(expires, last)| last > expires))
     }
 
-    async fn put_off(&self) -> Result<(), Fault> {
+    /// Puts off its expiry.
+    pub(super) async fn put_off(&self) -> Result<(), Fault> {
         let touched = self.rewrite(|record, now| {
             record.head.standing(now).map_err(Fault::Lost)?;
             self.0.inner.prolong(&mut record.head, now);

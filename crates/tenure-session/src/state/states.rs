@@ -15,7 +15,7 @@ use super::sweep;
 use crate::error::{Error, Reason};
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::{Clock, Time};
-use crate::port::store::{Expected, RecordKey, Space, Store, StoreError};
+use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError};
 use crate::runtime::{Census, Seat};
 
 /// Every bound and timeout of states.
@@ -170,7 +170,7 @@ impl States {
         self.find_at(owner, id, id.key(owner), self.now()).await
     }
 
-    /// The same for whoever knows the key already, and the time: to ask for it costs more than all the rest.
+    /// The same for whoever knows the key already, and the time.
     pub(crate) async fn find_at(
         &self,
         owner: &Principal,
@@ -178,8 +178,12 @@ impl States {
         key: SessionKey,
         now: Time,
     ) -> Result<State, Fault> {
-        let state = self.look(owner, id, key, now).await?;
-        state.touch(now).await?;
+        let kept = self.0.store.get(record_key(key)).await?;
+        let state = self.state(owner, id, key, kept, now)?;
+        if state.has_to_be_put_off(now)? {
+            // In a box, because it is seldom done and every call has to carry the room for it.
+            Box::pin(state.put_off()).await?;
+        }
         Ok(state)
     }
 
@@ -193,10 +197,12 @@ impl States {
     /// # Errors
     /// As for [`States::find`].
     pub async fn recover(&self, owner: &Principal, id: StateId) -> Result<(State, bool), Fault> {
-        let now = self.now();
-        let state = self.look(owner, id, id.key(owner), now).await?;
-        match state.touch(now).await {
-            Ok(()) => Ok((state, false)),
+        let (now, key) = (self.now(), id.key(owner));
+        let kept = self.0.store.get(record_key(key)).await?;
+        let state = self.state(owner, id, key, kept, now)?;
+        match state.has_to_be_put_off(now) {
+            Ok(true) => state.put_off().await.map(|()| (state, false)),
+            Ok(false) => Ok((state, false)),
             Err(Fault::Lost(Lost::Expired)) => {
                 state.revive().await?;
                 tracing::info!(state = %state.label(), "an expired state was recovered");
@@ -206,19 +212,32 @@ impl States {
         }
     }
 
-    /// The state under a name, however it stands.
-    async fn look(&self, owner: &Principal, id: StateId, key: SessionKey, now: Time) -> Result<State, Fault> {
-        let seen = self.0.read(key).await?.filter(|seen| seen.record.head.owner.as_deref() == owner.name());
-        let seen = seen.ok_or(Fault::Lost(Lost::NotFound))?;
-        Ok(State::new(Arc::clone(&self.0), id, key, seen, now))
+    /// The state of that owner in a record, however it stands.
+    fn state(
+        &self,
+        owner: &Principal,
+        id: StateId,
+        key: SessionKey,
+        kept: Option<Record>,
+        now: Time,
+    ) -> Result<State, Fault> {
+        let seen = kept.map(|kept| Inner::decode(key, &kept)).transpose()?;
+        match seen.filter(|seen| seen.record.head.owner.as_deref() == owner.name()) {
+            Some(seen) => Ok(State::new(Arc::clone(&self.0), id, key, seen, now)),
+            None => Err(Fault::Lost(Lost::NotFound)),
+        }
     }
 }
 
 impl Inner {
     pub(super) async fn read(&self, key: SessionKey) -> Result<Option<Seen>, Fault> {
-        let Some(kept) = self.store.get(record_key(key)).await? else { return Ok(None) };
+        let kept = self.store.get(record_key(key)).await?;
+        kept.map(|kept| Self::decode(key, &kept)).transpose()
+    }
+
+    fn decode(key: SessionKey, kept: &Record) -> Result<Seen, Fault> {
         match StateRecord::decode(&kept.value) {
-            Ok(record) => Ok(Some(Seen { version: kept.version, record })),
+            Ok(record) => Ok(Seen { version: kept.version, record }),
             Err(error) => {
                 tracing::error!(state = %label(&key), %error, "a state cannot be read");
                 Err(Fault::Store(StoreError::Unavailable(error.to_string())))
