@@ -102,6 +102,8 @@ pub(crate) fn emit_request(endpoint: &Endpoint, session: Option<&str>, count: us
 pub(crate) enum Calling {
     /// An echo, by a client that knows nothing of data sessions.
     Echo,
+    /// An echo of so much more text that a call and its answer together have the bytes of one with a cookie.
+    LongEcho,
     /// An echo in a data session of the caller's own, which it does not look at.
     EchoInDataSession,
     /// A tool that reads what the data session holds.
@@ -113,12 +115,16 @@ pub(crate) enum Calling {
 impl Calling {
     /// Whether the caller has a data session.
     pub(crate) fn has_data_session(self) -> bool {
-        self != Calling::Echo
+        !matches!(self, Calling::Echo | Calling::LongEcho)
     }
 
     /// The tool and its arguments, and what a good answer contains.
     fn tool(self) -> (&'static str, &'static [u8]) {
         match self {
+            Calling::LongEcho => (
+                r#""name":"public_echo","arguments":{"text":"hello, and as much as a cookie takes that goes to and fro with every call in a data session."}"#,
+                br#""hello, and"#,
+            ),
             Calling::Echo | Calling::EchoInDataSession => {
                 (r#""name":"public_echo","arguments":{"text":"hello"}"#, br#""hello""#)
             }
@@ -274,6 +280,19 @@ mod tests {
         for wrong in ["null", r#"{"id":"sess-2"}"#] {
             assert!(call.check(200, answer(wrong).as_bytes()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_long_echo_has_as_many_bytes_as_an_echo_with_a_cookie() {
+        let endpoint = Endpoint::parse("http://127.0.0.1:80/mcp").unwrap();
+        let id = format!("sess-{}", "0".repeat(32));
+        let bytes = |calling, id| ToolCall::new(&endpoint, None, calling, id).request.len();
+        let plain = bytes(Calling::Echo, None);
+        let cookie = format!(r#""_meta":{{"mcp/session":{{"id":"{id}","expiry":"2026-11-16T06:07:03Z"}}}},"#);
+        let with_cookie = bytes(Calling::EchoInDataSession, Some(&*id)) - plain + cookie.len();
+        // Its text goes both ways; a length may take a digit more.
+        let long = 2 * (bytes(Calling::LongEcho, None) - plain);
+        assert!(long.abs_diff(with_cookie) <= 2, "{long} {with_cookie}");
     }
 
     #[test]

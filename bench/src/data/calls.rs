@@ -36,8 +36,14 @@ struct Way {
 }
 
 /// The first is what the others are held against.
-const WAYS: [Way; 5] = [
+const WAYS: [Way; 6] = [
     Way { what: "echo, no layer", calling: Calling::Echo, layer: false, bound: None },
+    Way {
+        what: "echo of as many bytes as with a cookie, no layer",
+        calling: Calling::LongEcho,
+        layer: false,
+        bound: None,
+    },
     Way { what: "echo, no cookie", calling: Calling::Echo, layer: true, bound: Some(BOUND) },
     Way { what: "echo, with a cookie", calling: Calling::EchoInDataSession, layer: true, bound: Some(BOUND) },
     Way { what: "reads its state", calling: Calling::ReadState, layer: true, bound: Some(BOUND) },
@@ -117,7 +123,18 @@ impl CallsRow {
 impl DataCalls {
     /// CPU per call against the call without the layer, round by round.
     fn ratio(&self, row: &CallsRow) -> Option<Spread> {
-        let first = self.rows.iter().find(|first| first.store == row.store && !first.way.layer)?;
+        self.ratio_to(Calling::Echo, row)
+    }
+
+    /// The same against a call without the layer that has as many bytes, for calls that have a cookie: what any
+    /// server pays for bytes is not what the layer costs.
+    fn ratio_to_bytes(&self, row: &CallsRow) -> Option<Spread> {
+        row.way.calling.has_data_session().then(|| self.ratio_to(Calling::LongEcho, row)).flatten()
+    }
+
+    fn ratio_to(&self, calling: Calling, row: &CallsRow) -> Option<Spread> {
+        let is_first = |first: &&CallsRow| first.way.calling == calling && !first.way.layer;
+        let first = self.rows.iter().filter(|first| first.store == row.store).find(is_first)?;
         let cpu = |round: &Round| round.server_cpu_us_per_call;
         Spread::of(row.rounds.iter().zip(&first.rounds).map(|(mine, plain)| cpu(mine) / cpu(plain)))
     }
@@ -136,16 +153,17 @@ impl DataCalls {
             "### Calls with data sessions\n\n`tools/call` on live sessions; {} connections, each with its own session, its own data session where there is a cookie, and one call in flight; {rounds} interleaved rounds of {} s, a fresh process each. The disk store has durability os. Median (min–max).\n\n`{}`\n\n",
             self.connections, self.seconds, self.command
         );
-        text += "| call | store | server CPU µs/call | ÷ no layer | calls/s | p50 µs | p99 µs | other load, cores |\n";
-        text += "|---|---|---:|---:|---:|---:|---:|---:|\n";
+        text += "| call | store | server CPU µs/call | ÷ no layer | ÷ as many bytes, no layer | calls/s | p50 µs | p99 µs | other load, cores |\n";
+        text += "|---|---|---:|---:|---:|---:|---:|---:|---:|\n";
         for row in &self.rows {
             writeln!(
                 text,
-                "| {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 row.way.what,
                 row.store,
                 cell(row.spread(|round| round.server_cpu_us_per_call), 1),
                 cell(self.ratio(row), 2),
+                cell(self.ratio_to_bytes(row), 2),
                 cell(row.spread(|round| round.calls_per_second), 0),
                 cell(row.spread(|round| round.p50_us), 0),
                 cell(row.spread(|round| round.p99_us), 0),

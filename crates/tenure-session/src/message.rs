@@ -55,7 +55,11 @@ impl RawJson {
     /// # Errors
     /// When the JSON does not fit the type.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(&self.0)
+        match std::str::from_utf8(&self.0) {
+            // Checked once, instead of with every string in it.
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(&self.0),
+        }
     }
 }
 

@@ -4,6 +4,9 @@
 //! a request carries its own version in `_meta` and belongs to no session. Which era a message is of
 //! is decided here from its body first; the header only cross-checks.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde::Deserialize;
 
 use crate::error::{Error, Reason};
@@ -213,22 +216,9 @@ pub fn meta_version(params: Option<&RawJson>) -> Option<String> {
     }
     let params = params?;
     // Nearly every legacy message is done here, without parsing anything.
-    if !contains(params.bytes(), META_VERSION.as_bytes()) {
-        return None;
-    }
+    static NAME: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(META_VERSION));
+    NAME.find(params.bytes())?;
     params.read::<Params>().ok().map(|params| params.meta.version)
-}
-
-fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    let mut rest = haystack;
-    while let Some(at) = rest.iter().position(|byte| *byte == needle[0]) {
-        rest = &rest[at..];
-        if rest.starts_with(needle) {
-            return true;
-        }
-        rest = &rest[1..];
-    }
-    false
 }
 
 /// Whether a message's `_meta` has a version, of whatever type.

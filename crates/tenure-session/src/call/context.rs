@@ -84,11 +84,9 @@ impl CallContext {
         self
     }
 
-    /// The same for a request that works on a state.
-    #[must_use]
-    pub fn with_state(mut self, state: State) -> Self {
+    /// Makes the request work on a state.
+    pub fn set_state(&mut self, state: State) {
         self.state = Some(state);
-        self
     }
 
     /// What the request works on: the state that its data session or its handle names.

@@ -3,33 +3,54 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::dialect::{Dialect, invalid};
+use super::scan;
 use crate::error::RpcError;
 use crate::message::RawJson;
 
 /// The members of params that the layer looks at.
-#[derive(Deserialize, Default)]
+#[derive(Default)]
 pub(super) struct Asked<'a> {
     /// The tool of a `tools/call`.
-    #[serde(borrow, default)]
     pub(super) name: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    pub(super) arguments: Option<&'a RawValue>,
-    #[serde(rename = "_meta", borrow, default)]
+    pub(super) arguments: Option<&'a str>,
     meta: Option<Meta<'a>>,
     /// Some clients of the strawman spell it so in all requests but `tools/call`.
-    #[serde(rename = "meta", borrow, default)]
-    misspelt: Option<&'a RawValue>,
+    misspelt: Option<&'a str>,
 }
 
-#[derive(Deserialize, Clone, Copy)]
+/// The cookies in `_meta`, as they stand.
+#[derive(Clone, Copy, Default)]
 struct Meta<'a> {
-    #[serde(rename = "mcp/session", borrow, default)]
-    strawman: Option<&'a RawValue>,
-    #[serde(rename = "io.modelcontextprotocol/session", borrow, default)]
-    draft: Option<&'a RawValue>,
+    strawman: Option<&'a str>,
+    draft: Option<&'a str>,
+}
+
+impl<'a> Meta<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let mut meta = Self::default();
+        scan::each(text, |name, value| {
+            let cookie = match &*name {
+                "mcp/session" => &mut meta.strawman,
+                "io.modelcontextprotocol/session" => &mut meta.draft,
+                _ => return Some(()),
+            };
+            once(cookie, value)
+        })?;
+        let Self { strawman, draft } = meta;
+        Some(Self { strawman: strawman.filter(is_there), draft: draft.filter(is_there) })
+    }
+}
+
+/// Takes a member; `None` if it stands there twice, because a server may go by the other one.
+fn once<'a>(place: &mut Option<&'a str>, value: &'a str) -> Option<()> {
+    place.replace(value).is_none().then_some(())
+}
+
+/// What is null is not there.
+fn is_there(value: &&str) -> bool {
+    *value != "null"
 }
 
 /// A cookie that came with a request.
@@ -44,10 +65,27 @@ pub(super) struct Cookie {
 impl<'a> Asked<'a> {
     /// Reads params; `None` if they make no sense, so that nobody can tell what a server will make of them.
     pub(super) fn read(params: Option<&'a RawJson>) -> Option<Self> {
-        match params {
-            Some(params) => params.read().ok(),
-            None => Some(Self::default()),
-        }
+        let Some(params) = params else { return Some(Self::default()) };
+        let (mut tool, mut arguments, mut meta, mut misspelt) = (None, None, None, None);
+        scan::each(std::str::from_utf8(params.bytes()).ok()?, |name, value| {
+            let member = match &*name {
+                "name" => &mut tool,
+                "arguments" => &mut arguments,
+                "_meta" => &mut meta,
+                "meta" => &mut misspelt,
+                _ => return Some(()),
+            };
+            once(member, value)
+        })?;
+        let name = match tool.filter(is_there) {
+            Some(name) => Some(scan::unquoted(name)?),
+            None => None,
+        };
+        let meta = match meta.filter(is_there) {
+            Some(meta) => Some(Meta::read(meta)?),
+            None => None,
+        };
+        Some(Self { name, arguments: arguments.filter(is_there), meta, misspelt })
     }
 
     /// The cookie as it stands, if there is just one and it stands where it belongs. It is mostly the same as the
@@ -55,7 +93,7 @@ impl<'a> Asked<'a> {
     pub(super) fn raw_cookie(&self) -> Option<&'a str> {
         match self.meta? {
             Meta { strawman: Some(cookie), draft: None } | Meta { strawman: None, draft: Some(cookie) } => {
-                Some(cookie.get())
+                Some(cookie)
             }
             Meta { .. } => None,
         }
@@ -77,20 +115,20 @@ impl<'a> Asked<'a> {
             state: Option<String>,
         }
         // Under the other name it may be anything, and is none of our business then.
-        let misspelt = || self.misspelt.and_then(|meta| serde_json::from_str::<Meta<'_>>(meta.get()).ok());
+        let misspelt = || self.misspelt.and_then(Meta::read);
         let meta = match &self.meta {
             Some(meta) => Some(*meta),
             None => misspelt(),
         };
         let Some(meta) = meta else { return Ok(None) };
         for cookie in [meta.strawman, meta.draft].into_iter().flatten() {
-            if cookie.get().len() > max_bytes {
+            if cookie.len() > max_bytes {
                 return Err(invalid(format!("a session cookie may have {max_bytes} bytes")));
             }
         }
         let bad = |_| invalid("a session cookie without an id");
-        let strawman = meta.strawman.map(|cookie| serde_json::from_str::<Strawman>(cookie.get()));
-        let draft = meta.draft.map(|cookie| serde_json::from_str::<Draft>(cookie.get()));
+        let strawman = meta.strawman.map(serde_json::from_str::<Strawman>);
+        let draft = meta.draft.map(serde_json::from_str::<Draft>);
         let strawman = strawman.transpose().map_err(bad)?.map(|cookie| Cookie {
             dialect: Dialect::Strawman,
             id: cookie.id,
@@ -149,6 +187,11 @@ mod tests {
             (r#"{"meta":1}"#, Ok(None)),
             (r#"{"_meta":1}"#, Err("unreadable".to_owned())),
             (r#"{"name":"x","name":"x"}"#, Err("unreadable".to_owned())),
+            (r#"{"name":null,"n\u0061me":"x"}"#, Err("unreadable".to_owned())),
+            (r#"{"\ud800":1}"#, Err("unreadable".to_owned())),
+            (r#"{"name":1}"#, Err("unreadable".to_owned())),
+            (r#"{"name":null,"arguments":null,"_meta":null}"#, Ok(None)),
+            (r#"{"_meta":{"mcp/session":null,"mcp\/session":{"id":"a"}}}"#, Err("unreadable".to_owned())),
         ];
         for (params, expected) in table {
             assert_eq!(cookie(params), expected, "{params}");

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::policy::Policy;
 use crate::error::{Error, Reason, RpcError};
 use crate::message::RawJson;
-use crate::state::{Lost, State, date};
+use crate::state::{Date, Lost, State};
 
 /// A way to speak of data sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -38,6 +38,9 @@ pub(super) enum Verb {
 /// The draft's code for a session that is not there. The other codes can be chosen, because clients in the field
 /// differ in those they act on.
 const DRAFT_NOT_FOUND: i32 = -32043;
+
+/// What stands in a cookie before what its client carries.
+const BEFORE_CARRIED: &str = r#"","state":""#;
 
 const SENTENCE_REQUIRED: &str = "Session required. Call session/create or session/resume first.";
 const SENTENCE_REQUIRED_DRAFT: &str = "Session required. Send sessions/create first.";
@@ -67,30 +70,30 @@ impl Dialect {
         }
     }
 
-    /// The cookie of a state, as its client echoes it.
-    pub(super) fn cookie(self, id: &str, state: &State, policy: &Policy) -> String {
-        let (id_name, expiry_name) = match self {
-            Self::Strawman => ("id", "expiry"),
-            Self::Draft => ("sessionId", "expiresAt"),
+    /// The cookie of a state, as its client echoes it, in parts: with every answer they are written to where they
+    /// belong. Neither ids nor dates nor what is sealed need escapes.
+    pub(super) fn cookie<'a>(
+        self,
+        id: &'a str,
+        expiry: Option<&'a Date>,
+        carried: Option<&'a str>,
+    ) -> [&'a str; 7] {
+        let (before_id, before_expiry) = match self {
+            Self::Strawman => (r#"{"id":""#, r#"","expiry":""#),
+            Self::Draft => (r#"{"sessionId":""#, r#"","expiresAt":""#),
         };
-        // Neither ids nor dates nor what is sealed need escapes; this is written with every answer.
-        let mut cookie = String::with_capacity(96);
-        for part in ["{\"", id_name, "\":\"", id, "\""] {
-            cookie.push_str(part);
-        }
-        if let Some(expiry) = state.expiry() {
-            for part in [",\"", expiry_name, "\":\"", &date(expiry), "\""] {
-                cookie.push_str(part);
-            }
-        }
-        if let Some(seal) = &policy.seal {
-            let room = policy.max_cookie_bytes.saturating_sub(cookie.len() + r#","state":""}"#.len());
-            if let Some(carried) = state.carried(seal.as_ref(), room) {
-                cookie += &format!(r#","state":"{carried}""#);
-            }
-        }
-        cookie.push('}');
-        cookie
+        let [before_expiry, expiry] = expiry.map_or([""; 2], |expiry| [before_expiry, expiry.as_str()]);
+        let [before_carried, carried] = carried.map_or([""; 2], |carried| [BEFORE_CARRIED, carried]);
+        [before_id, id, before_expiry, expiry, before_carried, carried, "\"}"]
+    }
+
+    /// The state itself, for clients that carry it in their cookies, if there is room for it.
+    pub(super) fn carried(self, id: &str, state: &State, policy: &Policy) -> Option<String> {
+        let seal = policy.seal.as_ref()?;
+        let expiry = state.expiry().map(Date::of);
+        let cookie = self.cookie(id, expiry.as_ref(), Some(""));
+        let taken: usize = cookie.iter().map(|part| part.len()).sum();
+        state.carried(seal.as_ref(), policy.max_cookie_bytes.saturating_sub(taken))
     }
 
     /// What is answered when a request needs a data session and names none.
@@ -125,13 +128,18 @@ impl Dialect {
 
     /// What `create`, `resume`, `recover` and `fork` are answered with.
     pub(super) fn session(self, state: &State, policy: &Policy, recovered: Option<bool>) -> RawJson {
-        let (id, expiry) = (state.id().cookie(), state.expiry());
-        let cookie = self.cookie(&id, state, policy);
+        let (id, expiry) = (state.id().cookie(), state.expiry().map(Date::of));
+        let carried = self.carried(&id, state, policy);
+        let cookie = self.cookie(&id, expiry.as_ref(), carried.as_deref()).concat();
         let about = state.about();
         match self {
             Self::Draft => RawJson::trusted(format!(r#"{{"session":{cookie}}}"#)),
             Self::Strawman => RawJson::of(&Body {
-                shown: Shown { id: &id, expiry: expiry.map(date), data: about.data.as_deref() },
+                shown: Shown {
+                    id: &id,
+                    expiry: expiry.map(|date| date.as_str().to_owned()),
+                    data: about.data.as_deref(),
+                },
                 recovered,
                 meta: Meta { session: serde_json::value::to_raw_value(&raw(&cookie)).ok() },
             }),

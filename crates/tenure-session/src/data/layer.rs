@@ -9,20 +9,20 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use super::asked::{Asked, Cookie};
 use super::dialect::{Dialect, invalid};
 use super::kinds::KindOfState;
 use super::policy::{Policy, Required};
 use super::tools::{Deed, Role};
-use super::{splice, tools};
+use super::{scan, splice, tools};
 use crate::error::{Reason, RpcError};
 use crate::id::{Principal, SessionKey};
 use crate::message::{Notification, RawJson};
 use crate::method::Method;
 use crate::port::BoxFuture;
 use crate::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use crate::port::clock::Time;
 use crate::state::{Fault, Kind, Lost, State, StateId, States};
 
 /// What the strawman's capability says can be done.
@@ -96,9 +96,7 @@ impl Shared {
         }
         let mut text = splice::set(text, &["capabilities", "experimental", "session"], &session.to_string())?;
         text = splice::set(&text, &["capabilities", "sessions"], "{}")?;
-        if !self.kinds.is_empty()
-            && splice::member(splice::member(&text, "capabilities")?.get(), "tools").is_none()
-        {
+        if !self.kinds.is_empty() && scan::member(scan::member(&text, "capabilities")?, "tools").is_none() {
             text = splice::set(&text, &["capabilities", "tools"], "{}")?;
         }
         Some(RawJson::trusted(text))
@@ -107,11 +105,10 @@ impl Shared {
 
 /// Whether a server says that it keeps data sessions itself.
 fn keeps_its_own(text: &str) -> bool {
-    let there = |object: &str, name: &str| splice::member(object, name).map(|value| value.get().to_owned());
-    let set = |value: Option<String>| value.is_some_and(|value| value != "null");
-    let capabilities = there(text, "capabilities").unwrap_or_default();
-    let experimental = there(&capabilities, "experimental").unwrap_or_default();
-    set(there(&capabilities, "sessions")) || set(there(&experimental, "session"))
+    let set = |value: Option<&str>| value.is_some_and(|value| value != "null");
+    let capabilities = scan::member(text, "capabilities").unwrap_or_default();
+    let experimental = scan::member(capabilities, "experimental").unwrap_or_default();
+    set(scan::member(capabilities, "sessions")) || set(scan::member(experimental, "session"))
 }
 
 impl Backend for DataLayer {
@@ -127,8 +124,7 @@ impl Backend for DataLayer {
             }
             // A server whose answer makes no sense is guarded all the same.
             let result = shared.introduce(text).unwrap_or(result);
-            let (spoken, last) = (Arc::new(spoken), Mutex::default());
-            let link = DataLink { inner: Arc::from(link), shared, spoken, last };
+            let link = DataLink(Arc::new(Way { inner: link, shared, spoken, last: Mutex::default() }));
             Ok(Opened { link: Box::new(link), result })
         })
     }
@@ -179,10 +175,13 @@ impl Spoken {
     }
 }
 
-struct DataLink {
-    inner: Arc<dyn Link>,
+struct DataLink(Arc<Way>);
+
+/// The way of a session's requests through the layer.
+struct Way {
+    inner: Box<dyn Link>,
     shared: Arc<Shared>,
-    spoken: Arc<Spoken>,
+    spoken: Spoken,
     /// The cookie that came last, as it stood, and what it says.
     last: Mutex<Option<(Box<str>, Arc<Known>)>>,
 }
@@ -201,7 +200,7 @@ impl Known {
     }
 }
 
-impl DataLink {
+impl Way {
     /// The cookie of a request.
     fn known(&self, asked: &Asked<'_>, owner: &Principal) -> Result<Option<Arc<Known>>, RpcError> {
         let raw = asked.raw_cookie();
@@ -222,11 +221,12 @@ impl DataLink {
 
 impl Link for DataLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
+        let way = &self.0;
         if let Method::Other(name) = &call.request.method
             && let Some((dialect, verb)) = Dialect::of_method(name)
         {
-            self.spoken.heard(dialect);
-            let shared = Arc::clone(&self.shared);
+            way.spoken.heard(dialect);
+            let shared = Arc::clone(&way.shared);
             return Box::pin(async move {
                 let principal = &call.context.caller().principal;
                 shared.answer(dialect, verb, &call.request, principal).await
@@ -236,10 +236,10 @@ impl Link for DataLink {
             return match call.request.method {
                 // What tool it means, and whether that needs a session, is anybody's guess.
                 Method::ToolsCall => Box::pin(std::future::ready(Err(invalid("the params make no sense")))),
-                _ => self.inner.call(call),
+                _ => way.inner.call(call),
             };
         };
-        let known = match self.known(&asked, &call.context.caller().principal) {
+        let known = match way.known(&asked, &call.context.caller().principal) {
             Ok(known) => known,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
@@ -247,38 +247,26 @@ impl Link for DataLink {
             Method::ToolsCall => asked.name.as_deref(),
             _ => None,
         };
-        let use_of = tool.map_or(Use::None, |tool| self.shared.use_of(tool, asked.arguments));
+        let use_of = tool.map_or(Use::None, |tool| way.shared.use_of(tool, asked.arguments));
         // A tool that needs a state says so to us; of these only the handler knows.
         let may_need = matches!(call.request.method, Method::ResourcesRead | Method::PromptsGet);
         let passes = matches!(use_of, Use::None) && !may_need && call.request.method != Method::ToolsList;
         if known.is_none() && passes {
-            return self.inner.call(call);
+            return way.inner.call(call);
         }
         if let Some(known) = &known {
-            self.spoken.heard(known.cookie.dialect);
+            way.spoken.heard(known.cookie.dialect);
         }
-        let way = Way {
-            inner: Arc::clone(&self.inner),
-            shared: Arc::clone(&self.shared),
-            spoken: Arc::clone(&self.spoken),
-        };
-        Box::pin(way.go(call, known, use_of))
+        Box::pin(Arc::clone(way).go(call, known, use_of))
     }
 
     fn notify(&self, notification: Notification) {
-        self.inner.notify(notification);
+        self.0.inner.notify(notification);
     }
 
     fn close(&self) -> BoxFuture<()> {
-        self.inner.close()
+        self.0.inner.close()
     }
-}
-
-/// A request on its way through the layer.
-struct Way {
-    inner: Arc<dyn Link>,
-    shared: Arc<Shared>,
-    spoken: Arc<Spoken>,
 }
 
 /// What a tool call is to work on, or why it cannot be made.
@@ -304,15 +292,15 @@ enum Use {
 }
 
 impl Shared {
-    fn use_of(&self, tool: &str, arguments: Option<&RawValue>) -> Use {
+    fn use_of(&self, tool: &str, arguments: Option<&str>) -> Use {
         match self.roles.get(tool) {
             None if self.policy.required.of(tool) => Use::Any,
             None => Use::None,
             Some(Role::Does(kind, deed)) => Use::Ours { kind: *kind, deed: *deed },
             Some(Role::Uses(kind)) => {
                 let argument = self.kinds[*kind].argument();
-                let handle = arguments.and_then(|arguments| splice::member(arguments.get(), argument));
-                match handle.map(RawValue::get).filter(|handle| *handle != "null") {
+                let handle = arguments.and_then(|arguments| scan::member(arguments, argument));
+                match handle.filter(|handle| *handle != "null") {
                     None => Use::Of { kind: *kind, handle: None },
                     Some(handle) => match serde_json::from_str(handle) {
                         Ok(handle) => Use::Of { kind: *kind, handle: Some(handle) },
@@ -325,10 +313,11 @@ impl Shared {
 }
 
 impl Way {
-    async fn go(self, mut call: Call, known: Option<Arc<Known>>, use_of: Use) -> Reply {
-        let principal = call.context.caller().principal.clone();
+    async fn go(self: Arc<Self>, mut call: Call, known: Option<Arc<Known>>, use_of: Use) -> Reply {
+        // The clock is asked once, unless time has passed since: this happens with every call.
+        let mut now = None;
         let found = match &known {
-            Some(known) => Some(self.shared.by_cookie(known).await),
+            Some(known) => Some(self.shared.by_cookie(known, *now.insert(self.shared.states.now())).await),
             None => None,
         };
         let cookie = known.as_ref().map(|known| &known.cookie);
@@ -339,14 +328,24 @@ impl Way {
             Some(Err(fault)) => return Err(fault.to_error().to_rpc()),
         };
         let lost = cookie.zip(lost);
-        let reply = match self.footing(&call, use_of, lost, state.clone(), &principal).await {
-            Footing::Answered(reply) => reply,
+        let reply = match self.footing(&call, use_of, lost, state.clone()).await {
+            Footing::Answered(reply) => {
+                now = None;
+                reply
+            }
             Footing::Firm(working_on) => {
                 let list = call.request.method == Method::ToolsList;
                 if let Some(state) = working_on {
-                    call.context = call.context.with_state(state);
+                    call.context.set_state(state);
                 }
-                let reply = self.inner.call(call).await;
+                let mut reply = self.inner.call(call);
+                let reply = std::future::poll_fn(|cx| {
+                    let reply = reply.as_mut().poll(cx);
+                    // What is answered on the spot takes no time.
+                    now = now.filter(|_| reply.is_ready());
+                    reply
+                });
+                let reply = reply.await;
                 let reply = if list { self.shared.listed(reply) } else { reply };
                 reply.map_err(|error| self.in_dialect(error, lost))
             }
@@ -354,38 +353,39 @@ impl Way {
         // A cookie that leads nowhere is taken back with the answer to a request that did not need it.
         match (reply, cookie, state) {
             (Ok(result), Some(cookie), Some(state)) => {
-                state.look_again().await;
-                match self.shared.echoes(cookie, &state) {
-                    true => Ok(self.shared.echoed(&result, cookie.dialect, &cookie.id, &state)),
-                    false => Ok(result),
-                }
+                let now = now.unwrap_or_else(|| self.shared.states.now());
+                state.look_again(now).await;
+                Ok(self.shared.echoed(result, cookie.dialect, &cookie.id, &state, now))
             }
-            (Ok(result), Some(cookie), None) => Ok(splice::with_meta(&result, cookie.dialect.key(), "null")),
+            (Ok(result), Some(cookie), None) => {
+                Ok(splice::with_meta(&result, cookie.dialect.key(), &["null"]))
+            }
             (reply, ..) => reply,
         }
     }
 
-    /// What the call works on: what its handle names, or its cookie.
+    /// What the call works on: what its handle names, or its cookie. What takes more than a look is in a box, so that
+    /// other calls need not carry the room for it.
     async fn footing(
         &self,
         call: &Call,
         use_of: Use,
         lost: Option<(&Cookie, Lost)>,
         state: Option<State>,
-        principal: &Principal,
     ) -> Footing {
+        let principal = &call.context.caller().principal;
         let kind = match use_of {
             Use::None => return Footing::Firm(state),
             Use::Wrong(error) => return Footing::Answered(Err(error)),
             Use::Ours { kind, deed } => {
                 let arguments = Asked::read(call.request.params.as_ref()).and_then(|asked| asked.arguments);
                 let kind = &self.shared.kinds[kind];
-                return Footing::Answered(
-                    self.shared.act(kind, deed, arguments, principal, state.as_ref()).await,
-                );
+                let act = self.shared.act(kind, deed, arguments, principal, state.as_ref());
+                return Footing::Answered(Box::pin(act).await);
             }
             Use::Of { kind, handle: Some(handle) } => {
-                return self.on_handle(&self.shared.kinds[kind], handle, state, principal).await;
+                let on_handle = self.on_handle(&self.shared.kinds[kind], handle, state, principal);
+                return Box::pin(on_handle).await;
             }
             Use::Of { kind, handle: None } => Some(&self.shared.kinds[kind]),
             Use::Any => None,
@@ -459,22 +459,14 @@ impl Way {
 
 impl Shared {
     /// The state that a cookie names. One that the store knows nothing of may be carried by the cookie itself.
-    pub(super) async fn by_cookie(&self, known: &Known) -> Result<State, Fault> {
+    pub(super) async fn by_cookie(&self, known: &Known, now: Time) -> Result<State, Fault> {
         let (id, key) = known.place.ok_or(Fault::Lost(Lost::NotFound))?;
         let owner = &known.owner;
-        match (self.states.find_at(owner, id, key).await, &known.cookie.state, &self.policy.seal) {
+        match (self.states.find_at(owner, id, key, now).await, &known.cookie.state, &self.policy.seal) {
             (Err(Fault::Lost(Lost::NotFound)), Some(carried), Some(seal)) => {
-                self.states.restore(owner, id, carried, seal.as_ref()).await
+                Box::pin(self.states.restore(owner, id, carried, seal.as_ref())).await
             }
             (found, _, _) => found,
-        }
-    }
-
-    /// Whether the answer carries the cookie.
-    fn echoes(&self, cookie: &Cookie, state: &State) -> bool {
-        match cookie.dialect {
-            Dialect::Strawman => true,
-            Dialect::Draft => self.policy.always_echo || state.was_written() || !state.is_alive(),
         }
     }
 

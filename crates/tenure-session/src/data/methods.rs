@@ -13,7 +13,8 @@ use crate::error::RpcError;
 use crate::id::{Principal, SessionKey};
 use crate::message::{RawJson, Request};
 use crate::port::backend::Reply;
-use crate::state::{About, Fault, NewState, State, StateId, date};
+use crate::port::clock::Time;
+use crate::state::{About, Date, Fault, NewState, State, StateId, date};
 
 /// Data sessions on one page of a list.
 const PAGE: usize = 100;
@@ -53,7 +54,7 @@ impl Shared {
         let cookie = asked.cookie(self.policy.max_cookie_bytes)?;
         if let Some(cookie) = &cookie {
             // What it carries may have to be put back first; if it cannot be, that is said below.
-            drop(self.by_cookie(&Known::new(cookie.clone(), principal)).await);
+            drop(self.by_cookie(&Known::new(cookie.clone(), principal), self.states.now()).await);
         }
         let cookie = cookie.filter(|cookie| cookie.dialect == dialect).map(|cookie| cookie.id);
         match (verb, dialect) {
@@ -147,20 +148,34 @@ impl Shared {
         }
         let result = RawJson::of(&Sessions { sessions, next: page.next.map(|key| key.hex()) });
         Ok(match &proven {
-            Some(state) => self.echoed(&result, Dialect::Strawman, &state.id().cookie(), state),
+            Some(state) => {
+                self.echoed(result, Dialect::Strawman, &state.id().cookie(), state, self.states.now())
+            }
             None => result,
         })
     }
 }
 
 impl Shared {
-    /// A result with the cookie of a state, or with the word that there is none any more.
-    pub(super) fn echoed(&self, result: &RawJson, dialect: Dialect, id: &str, state: &State) -> RawJson {
-        let cookie = match state.is_alive() {
-            true => dialect.cookie(id, state, &self.policy),
-            false => "null".to_owned(),
-        };
-        splice::with_meta(result, dialect.key(), &cookie)
+    /// A result with the cookie of a state as it stands now, or with the word that there is none any more. The
+    /// draft's clients are told only of what changed, unless they are to be told always.
+    pub(super) fn echoed(
+        &self,
+        result: RawJson,
+        dialect: Dialect,
+        id: &str,
+        state: &State,
+        now: Time,
+    ) -> RawJson {
+        match state.outlook(now) {
+            Ok(_) if dialect == Dialect::Draft && !self.policy.always_echo && !state.was_written() => result,
+            Ok(expiry) => {
+                let (expiry, carried) = (expiry.map(Date::of), dialect.carried(id, state, &self.policy));
+                let cookie = dialect.cookie(id, expiry.as_ref(), carried.as_deref());
+                splice::with_meta(&result, dialect.key(), &cookie)
+            }
+            Err(_) => splice::with_meta(&result, dialect.key(), &["null"]),
+        }
     }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! Two dialects are in the field, and both are spoken at once (`dialect`). Reading order: `dialect` (names,
 //! shapes and codes), `asked` (what a request says), `layer` (the way of a request), `methods` (`session/create`
-//! and the like), `kinds` and `tools` (handles), `policy`, `splice` (JSON in place).
+//! and the like), `kinds` and `tools` (handles), `policy`, `scan` and `splice`
+//! (JSON in place).
 
 mod asked;
 mod dialect;
@@ -15,6 +16,7 @@ mod kinds;
 mod layer;
 mod methods;
 mod policy;
+mod scan;
 mod splice;
 mod tools;
 

@@ -1,78 +1,25 @@
 //! Changes members of a JSON object without touching the others: they stay the bytes they were.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
-use bytes::{BufMut, BytesMut};
 use memchr::memchr;
-use memchr::memmem;
-use serde::Deserialize;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use memchr::memmem::Finder;
 
+use super::scan;
 use crate::message::RawJson;
-
-/// The members of an object in their order, values unread.
-struct Members<'a>(Vec<(Name<'a>, &'a RawValue)>);
-
-/// A member's name; borrowed unless it was written with escapes.
-#[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        from.deserialize_map(InOrder)
-    }
-}
-
-/// The value of a member of an object, unread; `None` too if it is no object.
-pub(super) fn member<'a>(object: &'a str, name: &str) -> Option<&'a RawValue> {
-    struct Find<'n>(&'n str);
-    impl<'de> Visitor<'de> for Find<'_> {
-        type Value = Option<&'de RawValue>;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut found = None;
-            while let Some(Name(key)) = map.next_key()? {
-                if key == self.0 {
-                    found = Some(map.next_value()?);
-                } else {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-            Ok(found)
-        }
-    }
-    let mut from = serde_json::Deserializer::from_str(object);
-    serde::Deserializer::deserialize_map(&mut from, Find(name)).ok().flatten()
-}
 
 /// The object with a member put in place, however deep; objects on the way are made. `None` if something on the
 /// way is there and is no object.
 pub(super) fn set(object: &str, path: &[&str], value: &str) -> Option<String> {
     let (name, rest) = path.split_first()?;
-    let Members(members) = serde_json::from_str(object).ok()?;
+    let mut members = Vec::new();
+    scan::each(object, |key, value| {
+        members.push((key, value));
+        Some(())
+    })?;
     // What is null is not there.
-    let there = members.iter().rev().find(|(Name(key), _)| key == name).map(|(_, value)| value.get());
+    let there = members.iter().rev().find(|(key, _)| key == name).map(|(_, value)| *value);
     let there = there.filter(|value| *value != "null");
     let value: Cow<'_, str> = match rest {
         [] => value.into(),
@@ -85,9 +32,9 @@ pub(super) fn set(object: &str, path: &[&str], value: &str) -> Option<String> {
         text.push(':');
         text.push_str(value);
     };
-    for (Name(key), old) in &members {
+    for (key, old) in &members {
         if key != name {
-            push(key, old.get());
+            push(key, old);
         }
     }
     push(name, &value);
@@ -95,25 +42,24 @@ pub(super) fn set(object: &str, path: &[&str], value: &str) -> Option<String> {
     Some(text)
 }
 
-/// A result with a member of its `_meta` put in place. This happens with every answer, so a result without
-/// `_meta` is not read at all.
-pub(super) fn with_meta(result: &RawJson, key: &str, value: &str) -> RawJson {
+/// A result with a member of its `_meta` put in place, whose value comes in parts. This happens with every answer, so
+/// a result without `_meta` is not read at all.
+pub(super) fn with_meta(result: &RawJson, key: &str, value: &[&str]) -> RawJson {
     let bytes = result.bytes();
+    static META: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"_meta\""));
     // With escapes a name may be written in another way.
-    let has_none = memmem::find(bytes, b"\"_meta\"").is_none() && memchr(b'\\', bytes).is_none();
+    let has_none = META.find(bytes).is_none() && memchr(b'\\', bytes).is_none();
     let plain = has_none.then(|| bytes.strip_prefix(b"{")).flatten();
     if let Some(rest) = plain {
         let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'}');
-        let mut text = BytesMut::with_capacity(bytes.len() + key.len() + value.len() + 16);
-        text.put_slice(b"{\"_meta\":{\"");
-        text.put_slice(key.as_bytes());
-        text.put_slice(b"\":");
-        text.put_slice(value.as_bytes());
-        text.put_slice(if more { b"}," } else { b"}" });
-        text.put_slice(rest);
-        return RawJson::trusted(text.freeze());
+        let (before, after) = (["{\"_meta\":{\"", key, "\":"], if more { "}," } else { "}" });
+        let parts = || before.iter().chain(value).chain([&after]).map(|part| part.as_bytes()).chain([rest]);
+        // With no room to spare the buffer becomes `Bytes` as it is.
+        let mut text = Vec::with_capacity(parts().map(<[u8]>::len).sum());
+        parts().for_each(|part| text.extend_from_slice(part));
+        return RawJson::trusted(text);
     }
-    let set = std::str::from_utf8(bytes).ok().and_then(|text| set(text, &["_meta", key], value));
+    let set = std::str::from_utf8(bytes).ok().and_then(|text| set(text, &["_meta", key], &value.concat()));
     set.map_or_else(|| result.clone(), RawJson::trusted)
 }
 
@@ -139,13 +85,6 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_found_whatever_way_it_is_written() {
-        assert_eq!(member(r#"{"a":1,"mcp\/session":{"id":2}}"#, "mcp/session").unwrap().get(), r#"{"id":2}"#);
-        assert!(member(r#"{"a":{"b":1}}"#, "b").is_none());
-        assert!(member("[1]", "b").is_none());
-    }
-
-    #[test]
     fn a_cookie_goes_into_any_result() {
         let table = [
             ("{}", r#"{"_meta":{"k":1}}"#),
@@ -157,7 +96,7 @@ mod tests {
             (r#"{"_meta":7}"#, r#"{"_meta":7}"#),
         ];
         for (result, expected) in table {
-            let with = with_meta(&RawJson::trusted(result), "k", "1");
+            let with = with_meta(&RawJson::trusted(result), "k", &["", "1"]);
             assert_eq!(with.bytes(), expected, "{result}");
         }
     }

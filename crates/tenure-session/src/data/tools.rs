@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::kinds::KindOfState;
 use super::layer::Shared;
-use super::splice;
+use super::{scan, splice};
 use crate::error::RpcError;
 use crate::id::Principal;
 use crate::message::RawJson;
@@ -63,11 +63,11 @@ impl Shared {
         &self,
         kind: &KindOfState,
         deed: Deed,
-        arguments: Option<&RawValue>,
+        arguments: Option<&str>,
         principal: &Principal,
         proven: Option<&State>,
     ) -> Result<RawJson, RpcError> {
-        let arguments = arguments.map_or("{}", RawValue::get);
+        let arguments = arguments.unwrap_or("{}");
         let Ok(arguments) = serde_json::from_str::<Map<String, Value>>(arguments) else {
             return Ok(complaint("The arguments are not an object."));
         };
@@ -242,17 +242,16 @@ impl Shared {
     /// A `tools/list` result with what is said of data sessions, and with our tools on its last page.
     pub(super) fn list_tools(&self, result: &RawJson) -> Option<RawJson> {
         let text = std::str::from_utf8(result.bytes()).ok()?;
-        let listed: Vec<&RawValue> = serde_json::from_str(splice::member(text, "tools")?.get()).ok()?;
+        let listed: Vec<&RawValue> = serde_json::from_str(scan::member(text, "tools")?).ok()?;
         let mut tools = Vec::with_capacity(listed.len());
         let mut names = Vec::with_capacity(listed.len());
         for tool in listed {
-            let name = splice::member(tool.get(), "name")
-                .and_then(|name| serde_json::from_str::<String>(name.get()).ok());
-            let name = name.unwrap_or_default();
+            let name = scan::member(tool.get(), "name").and_then(scan::unquoted);
+            let name = name.unwrap_or_default().into_owned();
             tools.push(self.marked(&name, tool.get()).unwrap_or_else(|| tool.get().to_owned()));
             names.push(name);
         }
-        if splice::member(text, "nextCursor").is_none_or(|next| next.get() == "null") {
+        if scan::member(text, "nextCursor").is_none_or(|next| next == "null") {
             // A tool of the server's own that has the same name is hidden by ours, so it is not listed twice.
             for tool in self.tools() {
                 let at = names.iter().position(|name| tool["name"] == name.as_str());
@@ -276,9 +275,9 @@ impl Shared {
         if let Some(kind) = self.kind_of(name) {
             let (argument, schema) = (kind.argument(), kind.argument_schema().to_string());
             let properties = ["inputSchema", "properties"];
-            let there = properties.iter().try_fold(&*tool, |at, name| Some(splice::member(at, name)?.get()));
+            let there = properties.iter().try_fold(&*tool, |at, name| scan::member(at, name));
             // A server that describes it itself knows better.
-            if there.and_then(|properties| splice::member(properties, argument)).is_none() {
+            if there.and_then(|properties| scan::member(properties, argument)).is_none() {
                 tool = splice::set(&tool, &["inputSchema", "properties", argument], &schema)?;
             }
         }

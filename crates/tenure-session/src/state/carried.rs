@@ -63,7 +63,7 @@ impl States {
         match inner.write(key, &mut record, Expected::Absent).await {
             Ok(version) => {
                 seat.keep();
-                let state = State::new(std::sync::Arc::clone(inner), id, key, Seen { version, record });
+                let state = State::new(std::sync::Arc::clone(inner), id, key, Seen { version, record }, now);
                 tracing::info!(state = %state.label(), "a state was put back from what its client carries");
                 Ok(state)
             }

@@ -4,25 +4,32 @@ use crate::port::clock::Time;
 
 /// A time as RFC 3339 in UTC, to the second, rounded down: a client may believe in it.
 pub fn date(time: Time) -> String {
-    let seconds = i64::try_from(time.0 / 1000).unwrap_or(i64::MAX);
-    let last = || time::PrimitiveDateTime::MAX.assume_utc();
-    let at = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or_else(|_| last());
-    let (year, month, day) = at.to_calendar_date();
-    let (month, (hour, minute, second)) = (u8::from(month), at.to_hms());
-    let digits = |number: u8| [b'0' + number / 10, b'0' + number % 10];
-    let mut text = String::with_capacity(20);
-    // Written by hand, because it is written with every answer.
-    let mut push = |bytes: &[u8]| text.extend(bytes.iter().map(|byte| char::from(*byte)));
-    let year = u16::try_from(year).unwrap_or(0);
-    for part in [u8::try_from(year / 100).unwrap_or(99), (year % 100) as u8] {
-        push(&digits(part));
+    Date::of(time).as_str().to_owned()
+}
+
+/// The same without a buffer of its own, because it is written with every answer.
+pub(crate) struct Date([u8; 20]);
+
+impl Date {
+    pub(crate) fn of(time: Time) -> Self {
+        let seconds = i64::try_from(time.0 / 1000).unwrap_or(i64::MAX);
+        let last = || time::PrimitiveDateTime::MAX.assume_utc();
+        let at = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or_else(|_| last());
+        let (year, month, day) = at.to_calendar_date();
+        let (month, (hour, minute, second)) = (u8::from(month), at.to_hms());
+        let year = u16::try_from(year).unwrap_or(0);
+        let mut text = *b"0000-00-00T00:00:00Z";
+        let parts = [(year / 100) as u8, (year % 100) as u8, month, day, hour, minute, second];
+        for (place, part) in [0, 2, 5, 8, 11, 14, 17].into_iter().zip(parts) {
+            text[place] += part / 10;
+            text[place + 1] += part % 10;
+        }
+        Self(text)
     }
-    for (mark, part) in [(b'-', month), (b'-', day), (b'T', hour), (b':', minute), (b':', second)] {
-        push(&[mark]);
-        push(&digits(part));
+
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
     }
-    push(b"Z");
-    text
 }
 
 #[cfg(test)]

@@ -37,14 +37,12 @@ pub(super) struct Seen {
 
 /// A state of the caller's. Clones see the same.
 #[derive(Clone)]
-pub struct State {
+pub struct State(Arc<Held>);
+
+struct Held {
     inner: Arc<Inner>,
     id: StateId,
     key: SessionKey,
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     seen: Mutex<Seen>,
     /// When that was.
     seen_at: AtomicU64,
@@ -53,45 +51,47 @@ struct Shared {
 }
 
 impl State {
-    pub(super) fn new(inner: Arc<Inner>, id: StateId, key: SessionKey, seen: Seen) -> Self {
-        let seen_at = AtomicU64::new(inner.clock.now().0);
-        let shared = Shared { seen: Mutex::new(seen), seen_at, written: AtomicBool::new(false) };
-        Self { inner, id, key, shared: Arc::new(shared) }
+    pub(super) fn new(inner: Arc<Inner>, id: StateId, key: SessionKey, seen: Seen, now: Time) -> Self {
+        let (seen, seen_at) = (Mutex::new(seen), AtomicU64::new(now.0));
+        Self(Arc::new(Held { inner, id, key, seen, seen_at, written: AtomicBool::new(false) }))
     }
 
     /// Its secret name.
     pub fn id(&self) -> StateId {
-        self.id
+        self.0.id
     }
 
     /// Its name in logs.
     pub fn label(&self) -> String {
-        label(&self.key)
+        label(&self.0.key)
     }
 
     /// What sort it is.
     pub fn kind(&self) -> Kind {
-        let kind = Kind::new(&self.shared.seen.lock().record.head.kind);
+        let kind = Kind::new(&self.0.seen.lock().record.head.kind);
         kind.unwrap_or_else(|| Kind::new("state").expect("a kind"))
     }
 
     /// Whether it is of that sort.
     pub fn is_of(&self, kind: &Kind) -> bool {
-        *self.shared.seen.lock().record.head.kind == *kind.as_str()
+        *self.0.seen.lock().record.head.kind == *kind.as_str()
     }
 
     /// What its maker said of it.
     pub fn about(&self) -> About {
-        self.shared.seen.lock().record.head.about.clone()
+        self.0.seen.lock().record.head.about.clone()
     }
 
     /// Until when its client may count on it, if it is not used again. `None`: for ever.
     pub fn expiry(&self) -> Option<Time> {
-        let seen = self.shared.seen.lock();
-        let head = &seen.record.head;
-        let promise = Inner::promise(head, self.inner.clock.now())?;
-        // Less, if it could not be written down.
-        Some(head.expires.map_or(promise, |expires| promise.min(Time(expires))))
+        Inner::promise(&self.0.seen.lock().record.head, self.now())
+    }
+
+    /// How it stands at that time, and if it is not over, what [`State::expiry`] is then.
+    pub(crate) fn outlook(&self, now: Time) -> Result<Option<Time>, Lost> {
+        let seen = self.0.seen.lock();
+        seen.record.head.standing(now)?;
+        Ok(Inner::promise(&seen.record.head, now))
     }
 
     /// Whether it is not over.
@@ -101,12 +101,12 @@ impl State {
 
     /// Whether its data or its expiry were written since it was found.
     pub fn was_written(&self) -> bool {
-        self.shared.written.load(Ordering::Relaxed)
+        self.0.written.load(Ordering::Relaxed)
     }
 
     /// Its data and their edition, as they were when it was found or last changed through this.
     pub fn data(&self) -> (Bytes, Edition) {
-        let seen = self.shared.seen.lock();
+        let seen = self.0.seen.lock();
         (seen.record.data.clone(), seen.record.head.edition)
     }
 
@@ -127,7 +127,7 @@ impl State {
     /// # Errors
     /// When they are not, or the state is gone, or the store fails.
     pub async fn replace(&self, seen: Edition, data: Bytes) -> Result<Edition, Fault> {
-        self.inner.check_size(data.len())?;
+        self.0.inner.check_size(data.len())?;
         self.rewrite(|record, now| {
             record.head.standing(now).map_err(Fault::Lost)?;
             if record.head.edition != seen {
@@ -135,7 +135,7 @@ impl State {
             }
             record.head.edition.0 += 1;
             record.data = data.clone();
-            self.inner.prolong(&mut record.head, now);
+            self.0.inner.prolong(&mut record.head, now);
             Ok(())
         })
         .await
@@ -204,7 +204,7 @@ impl State {
         self.read_again().await?;
         self.standing()?;
         let (owner, new) = {
-            let seen = self.shared.seen.lock();
+            let seen = self.0.seen.lock();
             let head = &seen.record.head;
             let about = About { label: name.or_else(|| head.about.label.clone()), ..head.about.clone() };
             let idle_ttl = head.idle_ms.map(std::time::Duration::from_millis);
@@ -214,54 +214,57 @@ impl State {
             drop(seen);
             (owner, NewState { kind: self.kind(), about, data, idle_ttl, max_lifetime })
         };
-        States(Arc::clone(&self.inner)).create(&owner, new).await
+        States(Arc::clone(&self.0.inner)).create(&owner, new).await
     }
 
     /// Looks how it stands now, if that was long ago: a call may take longer than a state lives, and meanwhile
     /// another may have ended it, or kept it alive.
-    pub(crate) async fn look_again(&self) {
-        let seen_at = Time(self.shared.seen_at.load(Ordering::Relaxed));
-        if self.inner.clock.now().since(seen_at) < STALE && self.is_alive() {
+    pub(crate) async fn look_again(&self, now: Time) {
+        let seen_at = Time(self.0.seen_at.load(Ordering::Relaxed));
+        if now.since(seen_at) < STALE && self.outlook(now).is_ok() {
             return;
         }
-        match self.read_again().await {
+        // In a box, because it is seldom done and every call has to carry the room for it.
+        match Box::pin(self.read_again()).await {
             Ok(()) => {}
-            Err(Fault::Lost(_)) => self.shared.seen.lock().record.head.end = Some(End::Expired),
+            Err(Fault::Lost(_)) => self.0.seen.lock().record.head.end = Some(End::Expired),
             Err(error) => tracing::debug!(state = %self.label(), %error, "could not look at a state again"),
         }
     }
 
     /// A copy of the record, its owner, and when it was seen so.
     pub(super) fn for_carrying(&self) -> (StateRecord, Principal, Time) {
-        let record = self.shared.seen.lock().record.clone();
+        let record = self.0.seen.lock().record.clone();
         let owner = record.head.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named);
-        (record, owner, Time(self.shared.seen_at.load(Ordering::Relaxed)))
+        (record, owner, Time(self.0.seen_at.load(Ordering::Relaxed)))
     }
 
     pub(super) fn tombstone_ttl(&self) -> std::time::Duration {
-        self.inner.limits.tombstone_ttl
+        self.0.inner.limits.tombstone_ttl
     }
 
     pub(super) fn standing(&self) -> Result<(), Fault> {
-        self.shared.seen.lock().record.head.standing(self.inner.clock.now()).map_err(Fault::Lost)
+        self.outlook(self.now()).map(drop).map_err(Fault::Lost)
     }
 
-    /// Puts off the expiry, if the store does not already have it late enough.
-    pub(super) async fn touch(&self) -> Result<(), Fault> {
-        let now = self.inner.clock.now();
-        {
-            let seen = self.shared.seen.lock();
-            let head = &seen.record.head;
-            let kept = head
-                .expires
-                .is_none_or(|expires| head.idle_ms.is_none_or(|idle| now.0.saturating_add(idle) <= expires));
-            if kept {
-                return Ok(());
-            }
-        }
+    fn now(&self) -> Time {
+        self.0.inner.clock.now()
+    }
+
+    /// Whether a use now has to be written down, because the store does not have its expiry late enough.
+    pub(super) fn has_to_be_put_off(&self, now: Time) -> Result<bool, Fault> {
+        let seen = self.0.seen.lock();
+        let head = &seen.record.head;
+        head.standing(now).map_err(Fault::Lost)?;
+        let last = head.idle_ms.map(|idle| now.0.saturating_add(idle));
+        Ok(head.expires.zip(last).is_some_and(|(expires, last)| last > expires))
+    }
+
+    /// Puts off its expiry.
+    pub(super) async fn put_off(&self) -> Result<(), Fault> {
         let touched = self.rewrite(|record, now| {
             record.head.standing(now).map_err(Fault::Lost)?;
-            self.inner.prolong(&mut record.head, now);
+            self.0.inner.prolong(&mut record.head, now);
             Ok(())
         });
         match touched.await {
@@ -280,10 +283,10 @@ impl State {
                 return Err(Fault::Lost(record.head.standing(now).err().unwrap_or(Lost::Expired)));
             }
             // It is only still there because nobody has come to remove it.
-            if self.inner.deadline(&record.head).is_some_and(|at| at <= now) {
+            if self.0.inner.deadline(&record.head).is_some_and(|at| at <= now) {
                 return Err(Fault::Lost(Lost::NotFound));
             }
-            self.inner.prolong(&mut record.head, now);
+            self.0.inner.prolong(&mut record.head, now);
             Ok(())
         })
         .await
@@ -317,8 +320,8 @@ impl State {
             Ok(())
         })
         .await?;
-        let head = self.shared.seen.lock().record.head.clone();
-        self.inner.left(self.key, &head);
+        let head = self.0.seen.lock().record.head.clone();
+        self.0.inner.left(self.0.key, &head);
         tracing::debug!(state = %self.label(), ?end, "state ended");
         Ok(())
     }
@@ -330,9 +333,9 @@ impl State {
     ) -> Result<Edition, Fault> {
         let mut fresh = false;
         for _ in 0..MAX_TRIES {
-            let Seen { version, mut record } = self.shared.seen.lock().clone();
+            let Seen { version, mut record } = self.0.seen.lock().clone();
             let before = record.head.edition;
-            match change(&mut record, self.inner.clock.now()) {
+            match change(&mut record, self.now()) {
                 Ok(()) => {}
                 Err(fault) if fresh => return Err(fault),
                 // Another may have changed it or put off its expiry since it was read.
@@ -343,10 +346,10 @@ impl State {
                 }
             }
             let edition = record.head.edition;
-            match self.inner.write(self.key, &mut record, Expected::Version(version)).await {
+            match self.0.inner.write(self.0.key, &mut record, Expected::Version(version)).await {
                 Ok(version) => {
                     self.keep(Seen { version, record });
-                    self.shared.written.store(true, Ordering::Relaxed);
+                    self.0.written.store(true, Ordering::Relaxed);
                     return Ok(edition);
                 }
                 Err(StoreError::Conflict { .. }) => self.read_again().await?,
@@ -360,15 +363,15 @@ impl State {
     }
 
     async fn read_again(&self) -> Result<(), Fault> {
-        let seen = self.inner.read(self.key).await?.ok_or(Fault::Lost(Lost::NotFound))?;
+        let seen = self.0.inner.read(self.0.key).await?.ok_or(Fault::Lost(Lost::NotFound))?;
         self.keep(seen);
         Ok(())
     }
 
     /// Keeps the newest that was seen: a clone may have seen more meanwhile.
     fn keep(&self, seen: Seen) {
-        self.shared.seen_at.store(self.inner.clock.now().0, Ordering::Relaxed);
-        let mut held = self.shared.seen.lock();
+        self.0.seen_at.store(self.now().0, Ordering::Relaxed);
+        let mut held = self.0.seen.lock();
         if seen.version > held.version {
             *held = seen;
         }

@@ -16,6 +16,7 @@ mod record;
 mod states;
 mod sweep;
 
+pub(crate) use date::Date;
 pub use date::date;
 pub use fault::{Fault, Lost};
 pub use held::State;

@@ -73,6 +73,6 @@ impl States {
     async fn open(&self, key: SessionKey) -> Result<State, Fault> {
         let seen = self.0.read(key).await?.ok_or(Fault::Lost(Lost::NotFound))?;
         // The name stays in here.
-        Ok(State::new(Arc::clone(&self.0), StateId::random(), key, seen))
+        Ok(State::new(Arc::clone(&self.0), StateId::random(), key, seen, self.now()))
     }
 }

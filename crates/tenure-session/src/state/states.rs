@@ -15,7 +15,7 @@ use super::sweep;
 use crate::error::{Error, Reason};
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::{Clock, Time};
-use crate::port::store::{Expected, RecordKey, Space, Store, StoreError};
+use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError};
 use crate::runtime::{Census, Seat};
 
 /// Every bound and timeout of states.
@@ -149,7 +149,7 @@ impl States {
         let version = inner.write(key, &mut record, Expected::Absent).await?;
         seat.keep();
         tracing::debug!(state = %label(&key), kind = %record.head.kind, "state made");
-        Ok(State::new(Arc::clone(inner), id, key, Seen { version, record }))
+        Ok(State::new(Arc::clone(inner), id, key, Seen { version, record }, now))
     }
 
     /// The right to have one more.
@@ -167,20 +167,28 @@ impl States {
     /// # Errors
     /// When there is none, it has ended, or the store fails. Another's state looks like one that never was.
     pub async fn find(&self, owner: &Principal, id: StateId) -> Result<State, Fault> {
-        self.find_at(owner, id, id.key(owner)).await
+        self.find_at(owner, id, id.key(owner), self.now()).await
     }
 
-    /// The same for whoever knows the key already.
+    /// The same for whoever knows the key already, and the time.
     pub(crate) async fn find_at(
         &self,
         owner: &Principal,
         id: StateId,
         key: SessionKey,
+        now: Time,
     ) -> Result<State, Fault> {
-        let state = self.look(owner, id, key).await?;
-        state.standing()?;
-        state.touch().await?;
+        let kept = self.0.store.get(record_key(key)).await?;
+        let state = self.state(owner, id, key, kept, now)?;
+        if state.has_to_be_put_off(now)? {
+            // In a box, because it is seldom done and every call has to carry the room for it.
+            Box::pin(state.put_off()).await?;
+        }
         Ok(state)
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.0.clock.now()
     }
 
     /// Finds a state of the caller's, and revives it if it expired for want of use and is still kept. Says
@@ -189,12 +197,12 @@ impl States {
     /// # Errors
     /// As for [`States::find`].
     pub async fn recover(&self, owner: &Principal, id: StateId) -> Result<(State, bool), Fault> {
-        let state = self.look(owner, id, id.key(owner)).await?;
-        match state.standing() {
-            Ok(()) => {
-                state.touch().await?;
-                Ok((state, false))
-            }
+        let (now, key) = (self.now(), id.key(owner));
+        let kept = self.0.store.get(record_key(key)).await?;
+        let state = self.state(owner, id, key, kept, now)?;
+        match state.has_to_be_put_off(now) {
+            Ok(true) => state.put_off().await.map(|()| (state, false)),
+            Ok(false) => Ok((state, false)),
             Err(Fault::Lost(Lost::Expired)) => {
                 state.revive().await?;
                 tracing::info!(state = %state.label(), "an expired state was recovered");
@@ -204,19 +212,32 @@ impl States {
         }
     }
 
-    /// The state under a name, however it stands.
-    async fn look(&self, owner: &Principal, id: StateId, key: SessionKey) -> Result<State, Fault> {
-        let seen = self.0.read(key).await?.filter(|seen| seen.record.head.owner.as_deref() == owner.name());
-        let seen = seen.ok_or(Fault::Lost(Lost::NotFound))?;
-        Ok(State::new(Arc::clone(&self.0), id, key, seen))
+    /// The state of that owner in a record, however it stands.
+    fn state(
+        &self,
+        owner: &Principal,
+        id: StateId,
+        key: SessionKey,
+        kept: Option<Record>,
+        now: Time,
+    ) -> Result<State, Fault> {
+        let seen = kept.map(|kept| Inner::decode(key, &kept)).transpose()?;
+        match seen.filter(|seen| seen.record.head.owner.as_deref() == owner.name()) {
+            Some(seen) => Ok(State::new(Arc::clone(&self.0), id, key, seen, now)),
+            None => Err(Fault::Lost(Lost::NotFound)),
+        }
     }
 }
 
 impl Inner {
     pub(super) async fn read(&self, key: SessionKey) -> Result<Option<Seen>, Fault> {
-        let Some(kept) = self.store.get(record_key(key)).await? else { return Ok(None) };
+        let kept = self.store.get(record_key(key)).await?;
+        kept.map(|kept| Self::decode(key, &kept)).transpose()
+    }
+
+    fn decode(key: SessionKey, kept: &Record) -> Result<Seen, Fault> {
         match StateRecord::decode(&kept.value) {
-            Ok(record) => Ok(Some(Seen { version: kept.version, record })),
+            Ok(record) => Ok(Seen { version: kept.version, record }),
             Err(error) => {
                 tracing::error!(state = %label(&key), %error, "a state cannot be read");
                 Err(Fault::Store(StoreError::Unavailable(error.to_string())))
@@ -254,13 +275,11 @@ impl Inner {
         if bytes > limit { Err(Fault::TooLarge { bytes, limit }) } else { Ok(()) }
     }
 
-    /// When a client may count on it until, if it is used now.
+    /// When a client may count on it until, if it is used now. Less, if that could not be written down.
     pub(super) fn promise(head: &Head, now: Time) -> Option<Time> {
-        let idle = head.idle_ms.map(|idle| now.after(Duration::from_millis(idle)));
-        match (idle, head.ends.map(Time)) {
-            (Some(idle), Some(ends)) => Some(idle.min(ends)),
-            (idle, ends) => idle.or(ends),
-        }
+        let idle = head.idle_ms.map(|idle| now.0.saturating_add(idle));
+        let promise = idle.into_iter().chain(head.ends).min()?;
+        Some(Time(head.expires.map_or(promise, |expires| promise.min(expires))))
     }
 
     /// Puts off the expiry, by a little more than is promised, so that not every use has to be written down.

@@ -1,0 +1,191 @@
+//! The members of a JSON object one after the other, their values unread.
+//!
+//! Every request with a tool call comes by here, so nothing is checked twice: the text was read as JSON before, with
+//! the message it came in, and the end of a value is found by its marks alone. What cannot be told for sure is `None`
+//! all the same, since a guard that overlooks a member guards nothing.
+
+use std::borrow::Cow;
+
+use memchr::memchr2;
+
+/// Shows every member of an object in its order: the name, borrowed unless it was written with escapes, and the value
+/// as it stands. `None` if it is no object, or as soon as `take` says so.
+pub(super) fn each<'a>(
+    object: &'a str,
+    mut take: impl FnMut(Cow<'a, str>, &'a str) -> Option<()>,
+) -> Option<()> {
+    let object = object.trim_ascii();
+    let bytes = object.as_bytes();
+    let mut at = usize::from(bytes.first() == Some(&b'{'));
+    loop {
+        let name = past(bytes, at, b',')?;
+        match bytes.get(name)? {
+            b'"' if at > 0 => {}
+            b'}' if at > 0 && name + 1 == bytes.len() => return Some(()),
+            _ => return None,
+        }
+        let (name_end, spelling) = end_of_string(bytes, name)?;
+        let value = past(bytes, name_end, b':')?;
+        at = end_of_value(bytes, value)?;
+        let name = match spelling {
+            Spelling::Plain => object.get(name + 1..name_end - 1)?.into(),
+            Spelling::Escaped => unquoted(object.get(name..name_end)?)?,
+        };
+        take(name, object.get(value..at)?)?;
+    }
+}
+
+/// The value of a member of an object; `None` too if it is no object.
+pub(super) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    let mut found = None;
+    each(object, |key, value| {
+        if key == name {
+            found = Some(value);
+        }
+        Some(())
+    })?;
+    found
+}
+
+/// What a string says; `None` if it is no string.
+pub(super) fn unquoted(string: &str) -> Option<Cow<'_, str>> {
+    let inner = string.strip_prefix('"')?.strip_suffix('"')?;
+    match memchr::memchr(b'\\', inner.as_bytes()) {
+        None => Some(inner.into()),
+        Some(_) => serde_json::from_str::<String>(string).ok().map(Cow::Owned),
+    }
+}
+
+/// The first place from here on that is neither white space nor this mark.
+fn past(bytes: &[u8], from: usize, mark: u8) -> Option<usize> {
+    let rest = bytes.get(from..)?.iter();
+    let skipped = rest.take_while(|byte| **byte == mark || byte.is_ascii_whitespace()).count();
+    Some(from + skipped)
+}
+
+/// How a string is written.
+enum Spelling {
+    Plain,
+    Escaped,
+}
+
+/// Where the string ends that begins here with its quotation mark.
+fn end_of_string(bytes: &[u8], start: usize) -> Option<(usize, Spelling)> {
+    let (mut at, mut spelling) = (start + 1, Spelling::Plain);
+    loop {
+        at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        if bytes[at] == b'"' {
+            return Some((at + 1, spelling));
+        }
+        // Whatever stands behind it belongs to it.
+        (at, spelling) = (at + 2, Spelling::Escaped);
+    }
+}
+
+/// Where the value ends that begins here.
+fn end_of_value(bytes: &[u8], start: usize) -> Option<usize> {
+    match bytes.get(start)? {
+        b'"' => end_of_string(bytes, start).map(|(end, _)| end),
+        b'{' | b'[' => {
+            let (mut at, mut depth) = (start + 1, 1_usize);
+            while depth > 0 {
+                match bytes.get(at)? {
+                    b'"' => {
+                        (at, _) = end_of_string(bytes, at)?;
+                        continue;
+                    }
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => depth -= 1,
+                    _ => {}
+                }
+                at += 1;
+            }
+            Some(at)
+        }
+        b',' | b'}' | b']' => None,
+        // A number, or `true`, `false`, `null`.
+        _ => {
+            let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']') || byte.is_ascii_whitespace();
+            Some(bytes[start..].iter().position(ends).map_or(bytes.len(), |length| start + length))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn members(object: &str) -> Option<Vec<(String, &str)>> {
+        let mut found = Vec::new();
+        each(object, |name, value| {
+            found.push((name.into_owned(), value));
+            Some(())
+        })?;
+        Some(found)
+    }
+
+    #[test]
+    fn members_stand_as_they_were_written() {
+        let object = " { \"a\" : 1.50 ,\n\"b\\u0063\":{\"x\" : [1, \"]}\\\"\"]},\"\":null , \"n\":[ ]} ";
+        let expected = [("a", "1.50"), ("bc", "{\"x\" : [1, \"]}\\\"\"]}"), ("", "null"), ("n", "[ ]")];
+        let found = members(object).unwrap();
+        assert!(found.iter().map(|(name, value)| (&**name, *value)).eq(expected), "{found:?}");
+        assert_eq!(member(object, "bc"), Some(expected[1].1));
+        assert_eq!(member(object, "x"), None);
+        assert_eq!(member(r#"{"a":1,"a":2}"#, "a"), Some("2"));
+        assert_eq!(members("{ }").unwrap().len(), 0);
+    }
+
+    #[test]
+    fn nothing_is_told_of_what_is_no_object() {
+        let whole = r#"{"a":{"b":["c\"",1]},"d":true}"#;
+        for cut in 0..whole.len() {
+            assert!(members(&whole[..cut]).is_none() && members(&whole[cut + 1..]).is_none(), "cut at {cut}");
+        }
+        for other in
+            ["7", "[1]", "null", "\"a\"", "{\"a\":\"\\", "{\"a\":]}", "{\"a\"}", "{\"a\":1}}", "{}{}"]
+        {
+            assert!(members(other).is_none(), "{other}");
+        }
+        // Half a character is a name to a parser that does not look at it, and to none that does.
+        assert!(members(r#"{"\ud800":1,"name":"x"}"#).is_none());
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[a-z\"\\\\{}\\[\\],: \u{e9}\n]{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[a-c\"\\\\{}:,]{0,3}", inner, 0..4)
+                    .prop_map(|members| members.into_iter().collect::<serde_json::Map<_, _>>().into()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_scan_finds_what_a_parser_finds(
+            object in prop::collection::btree_map("[a-c\"\\\\{}:, ]{0,3}", values(), 0..5),
+            is_pretty: bool,
+        ) {
+            let write = if is_pretty { serde_json::to_string_pretty } else { serde_json::to_string };
+            let text = write(&object).unwrap();
+            let scanned: BTreeMap<String, Value> = members(&text)
+                .unwrap()
+                .into_iter()
+                .map(|(name, value)| (name, serde_json::from_str(value).unwrap()))
+                .collect();
+            prop_assert_eq!(scanned, object);
+        }
+    }
+}
