@@ -105,6 +105,8 @@ async fn params_that_make_no_sense_do_not_get_past_the_guard() {
         r#"{"name":"t","arguments":{},"meta":1}"#,
         r#"{"name":"t","name":"t"}"#,
         r#"{"name":"t","_meta":1}"#,
+        r#"{"\ud800":1,"name":"t"}"#,
+        r#"{"name":null,"n\u0061me":"t"}"#,
         r#"{"name":"t","_meta":{"mcp/session":null,"mcp/session":null}}"#,
     ] {
         assert!(!slips_through(params, false).await, "{params}");
