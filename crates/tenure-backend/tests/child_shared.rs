@@ -1,4 +1,4 @@
-//! One child for the sessions of two runtimes: one whose store takes nothing just now, and one that must not notice.
+//! One child for many sessions, with a server that is told when to answer, and with what.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
@@ -8,35 +8,59 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
-use tenure_session::runtime::Caller;
+use tenure_session::runtime::{Caller, Sessions};
 use tenure_session::{Limits, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
 
-/// Answers everything; `flood` with much progress before, whose token is our id for the request.
+/// Answers everything: `flood` with much progress before, `guess` with progress of tokens that a client may think of, and
+/// the first subscription with "held" in it when it is told to (`release`, `spoil`). `heard` tells of subscriptions.
 const SERVER: &str = r#"
 read -r initialize
-echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"sh","version":"1"}}}'
+echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}},"serverInfo":{"name":"sh","version":"1"}}}'
 read -r initialized
 while read -r call; do
     id=${call#*\"id\":}; id=${id%%,*}
-    case "$call" in *flood*)
+    case "$call" in
+    *flood*)
+        token=${call#*\"progressToken\":}; token=${token%%\}*}
         i=0
         while [ $i -lt 3000 ]; do
             i=$((i+1))
-            echo "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":$id,\"progress\":$i}}"
-        done
+            echo "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":$token,\"progress\":$i}}"
+        done ;;
+    *guess*)
+        for token in 0 1 2 3 4 5 6 $id "\"$id\"" "\"$id-\""; do
+            echo "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":$token,\"progress\":1}}"
+        done ;;
+    *resources/subscribe*)
+        heard="$heard on"
+        case "$call" in *held*) if [ -z "$held" ]; then held=$id; continue; fi; esac ;;
+    *resources/unsubscribe*) heard="$heard off" ;;
+    *release*) echo "{\"jsonrpc\":\"2.0\",\"id\":$held,\"result\":{}}" ;;
+    *spoil*) echo "{\"jsonrpc\":\"2.0\",\"id\":$held,\"error\":{\"code\":-32000,\"message\":\"not now\"}}" ;;
+    *heard*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"heard\":\"$heard\"}}"; continue ;;
     esac
     echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"of\":$id}}"
 done
 "#;
 
 fn backend() -> Arc<ChildBackend> {
+    with_limits(ChildLimits::default())
+}
+
+fn with_limits(limits: ChildLimits) -> Arc<ChildBackend> {
     let mut command = ChildCommand::new("sh", ["-c", SERVER]);
     command.is_shared = true;
-    command.limits = ChildLimits { warm: 0, grace: Duration::from_millis(100), ..ChildLimits::default() };
+    command.limits = ChildLimits { warm: 0, grace: Duration::from_millis(100), ..limits };
     Arc::new(ChildBackend::new(command, None))
+}
+
+/// A runtime whose requests are answered at once or not at all.
+fn runtime(backend: Arc<ChildBackend>) -> Sessions {
+    let limits = Limits { json_wait: Duration::from_secs(20), ..Limits::default() };
+    runtime::start(Arc::new(Memory::new()), backend, limits)
 }
 
 async fn ask(session: &Arc<Session>, id: u64, method: &str) -> Value {
@@ -45,14 +69,27 @@ async fn ask(session: &Arc<Session>, id: u64, method: &str) -> Value {
     json_of(tokio::time::timeout(Duration::from_secs(20), asked).await.expect("an answer").unwrap())
 }
 
+/// The server speaks of numbers that requests of other sessions have.
+#[tokio::test]
+async fn nobody_can_guess_the_token_of_a_request() {
+    let sessions = runtime(backend());
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    for id in 1..4 {
+        let params = json!({ "_meta": { "progressToken": "mine" } });
+        let answer = send(&session, runtime::request(id, "guess", &params)).await.unwrap();
+        // With progress before it, it would be a stream.
+        assert_eq!(json_of(answer)["result"]["of"], id);
+    }
+    sessions.shut_down(Duration::ZERO).await;
+}
+
 #[tokio::test]
 async fn a_session_that_is_behind_holds_up_no_other() {
     let backend = backend();
     let store = Arc::new(Faulty::new(Arc::new(Memory::new())));
     let little = Limits { max_unstored_bytes: 4 << 10, json_wait: Duration::ZERO, ..Limits::default() };
     let behind = runtime::start(Arc::clone(&store) as _, Arc::clone(&backend) as _, little);
-    let limits = Limits { json_wait: Duration::from_secs(20), ..Limits::default() };
-    let others = runtime::start(Arc::new(Memory::new()), backend, limits);
+    let others = runtime(backend);
     let (slow, quick) =
         (runtime::session(&behind, "2025-11-25").await, runtime::session(&others, "2025-11-25").await);
     store.hold_appends();

@@ -123,12 +123,11 @@ impl Crowd {
 
     fn progress(&self, params: Option<&RawJson>) {
         let Some(params) = params else { return };
-        let Some(caller) = splice::marked(params).and_then(|number| self.traffic.caller(number)) else {
-            return;
-        };
+        let Some((number, said)) = splice::Token::read(params) else { return };
+        let Some(caller) = self.traffic.caller(number) else { return };
         // A request without a token of its client's has none of ours either.
-        let Some(token) = &caller.token else { return };
-        let params = splice::unmark(params, token);
+        let Some(tokens) = caller.tokens.as_ref().filter(|tokens| tokens.ours == said) else { return };
+        let params = splice::unmark(params, &tokens.own);
         caller.member.tell(Said::News(Some(caller.context), Method::Progress, Some(params)));
     }
 

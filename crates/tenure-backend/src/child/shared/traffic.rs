@@ -1,7 +1,7 @@
 //! The requests of all sessions on their way to one server, and their answers.
 //!
 //! Every request has a number of ours, which is its id towards the server and, if the client wants to hear of
-//! progress, its token too. So two sessions may use the same ids and tokens at once.
+//! progress, a token of ours too. So two sessions may use the same ids and tokens at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,8 +48,17 @@ struct Waiting {
 pub(super) struct Caller {
     pub(super) member: Arc<Member>,
     pub(super) context: Arc<CallContext>,
-    /// The client's own token.
-    pub(super) token: Option<RawJson>,
+    /// What it is called in progress notifications, if the client wants any.
+    pub(super) tokens: Option<Tokens>,
+}
+
+/// One request has two tokens.
+#[derive(Clone)]
+pub(super) struct Tokens {
+    /// The client's.
+    pub(super) own: RawJson,
+    /// Ours, which the server knows.
+    pub(super) ours: splice::Token,
 }
 
 /// A request on its way. It is forgotten when this is dropped, and withdrawn if there is no answer yet.
@@ -79,12 +88,9 @@ impl Traffic {
     ) -> Reply {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let Request { method, params, .. } = request;
-        let (params, token) = match params.as_ref().and_then(|params| splice::mark(params, number)) {
-            Some((params, token)) => (Some(params), Some(token)),
-            None => (params, None),
-        };
+        let (params, tokens) = marked(params, number)?;
         let context = Arc::new(context);
-        let caller = Caller { member, context: Arc::clone(&context), token };
+        let caller = Caller { member, context: Arc::clone(&context), tokens };
         let sent = self.enter(number, Some(caller))?;
         let id = RequestId::from_number(number);
         let text = line(&message::write_request(&id, &method, params.as_ref()));
@@ -214,6 +220,19 @@ impl Traffic {
         // Should the server have no room for it, it finds out by itself that nobody wants the answer.
         let _ = self.out.try_send(line(&text));
     }
+}
+
+/// The params of a request with our own token instead of the client's.
+fn marked(params: Option<RawJson>, number: u64) -> Result<(Option<RawJson>, Option<Tokens>), RpcError> {
+    let Some(params) = params else { return Ok((None, None)) };
+    // What we cannot read, the server may be able to.
+    let found = splice::tokens(&params)
+        .map_err(|_| RpcError::of(Reason::InvalidParams, "The names in the params cannot be read"))?;
+    let Some(found) = found else { return Ok((Some(params), None)) };
+    let ours = splice::Token::new(number)
+        .map_err(|error| RpcError::of(Reason::Internal, format!("No random number can be had: {error}")))?;
+    let params = found.exchange(&params, &ours);
+    Ok((Some(params), Some(Tokens { own: found.own, ours })))
 }
 
 impl Waiting {
