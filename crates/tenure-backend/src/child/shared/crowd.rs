@@ -76,10 +76,7 @@ impl Crowd {
         self.levels.leave(member.number);
         if !is_closed {
             let (crowd, member) = (Arc::clone(self), Arc::clone(member));
-            spawn(async move {
-                crowd.topics.leave(&member).await;
-                crowd.levels.settle().await;
-            });
+            spawn(async move { tokio::join!(crowd.levels.settle(), crowd.topics.leave(&member)).1 });
         }
         is_closed
     }

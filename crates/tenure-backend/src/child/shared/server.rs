@@ -39,12 +39,9 @@ impl Server {
         let Process { input, output, mut handle } = process;
         let ended = handle.ended_by_itself.take().unwrap_or_else(|| tokio::sync::oneshot::channel().1);
         let (out, lines) = mpsc::channel(OUT);
-        let crowd = Crowd::new(Traffic::new(out));
+        let crowd = Crowd::new(Traffic::new(out, start_timeout));
         let pipes = Pipes::start(input, output, lines, max_line_bytes, &handle, &crowd);
-        let answer = tokio::time::timeout(start_timeout, shake_hands(&crowd.traffic)).await;
-        let answer = answer.unwrap_or_else(|_| {
-            Err(RpcError::of(Reason::TimedOut, "The server did not answer initialize in time"))
-        });
+        let answer = shake_hands(&crowd.traffic).await;
         let (error, tail) = match answer.and_then(|result| Ok((speaks(&result)?, result))) {
             Ok((revision, result)) => {
                 crowd.traffic.notify(&Method::Initialized, None);

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -27,6 +28,8 @@ pub(super) struct Traffic {
     out: mpsc::Sender<Bytes>,
     answering: Arc<Semaphore>,
     next: AtomicU64,
+    /// How long the server may take to answer what we ask ourselves.
+    patience: Duration,
     state: Mutex<State>,
 }
 
@@ -71,9 +74,9 @@ struct Sent {
 }
 
 impl Traffic {
-    pub(super) fn new(out: mpsc::Sender<Bytes>) -> Arc<Self> {
+    pub(super) fn new(out: mpsc::Sender<Bytes>, patience: Duration) -> Arc<Self> {
         let answering = Arc::new(Semaphore::new(ANSWERS));
-        Arc::new(Self { out, answering, next: AtomicU64::new(0), state: Mutex::default() })
+        Arc::new(Self { out, answering, next: AtomicU64::new(0), patience, state: Mutex::default() })
     }
 
     /// Carries the request of a session; everything but its id and its token passes as it is.
@@ -102,7 +105,7 @@ impl Traffic {
         }
     }
 
-    /// Asks the server something ourselves.
+    /// Asks the server something ourselves. It does not wait for ever: others wait for their turn to ask.
     ///
     /// # Cancel safety
     /// As for [`Traffic::carry`].
@@ -110,7 +113,10 @@ impl Traffic {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let sent = self.enter(number, None)?;
         let id = RequestId::from_number(number);
-        sent.go(line(&message::write_request(&id, method, Some(params)))).await
+        let going = sent.go(line(&message::write_request(&id, method, Some(params))));
+        tokio::time::timeout(self.patience, going).await.unwrap_or_else(|_| {
+            Err(RpcError::of(Reason::TimedOut, format!("The server did not answer {method} in time")))
+        })
     }
 
     fn enter(self: &Arc<Self>, number: u64, caller: Option<Caller>) -> Result<Sent, RpcError> {
