@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
-use tenure_session::runtime::{Caller, Sessions};
-use tenure_session::{Limits, Session};
+use tenure_session::record::End;
+use tenure_session::runtime::{Answer, Caller, Sessions};
+use tenure_session::{Limits, Method, Notification, RawJson, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
@@ -80,6 +81,82 @@ async fn nobody_can_guess_the_token_of_a_request() {
         // With progress before it, it would be a stream.
         assert_eq!(json_of(answer)["result"]["of"], id);
     }
+    sessions.shut_down(Duration::ZERO).await;
+}
+
+fn subscribe(session: &Arc<Session>, id: u64, uri: &str) -> tokio::task::JoinHandle<Answer> {
+    send(session, runtime::request(id, "resources/subscribe", &json!({ "uri": uri })))
+}
+
+/// When this is answered, what was sent before has come as far as it can.
+async fn heard(session: &Arc<Session>, id: u64) -> String {
+    for again in 0..10 {
+        ask(session, id + again, "heard").await;
+    }
+    ask(session, id + 10, "heard").await["result"]["heard"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_subscription_that_was_cancelled_does_not_undo_the_next_one() {
+    let sessions = runtime(backend());
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    let _cancelled = subscribe(&session, 1, "file:///held");
+    assert_eq!(heard(&session, 100).await, " on");
+    let params = Some(RawJson::of(&json!({ "requestId": 1 })));
+    session.notification(Notification { method: Method::Cancelled, params }).unwrap();
+    let second = subscribe(&session, 2, "file:///held");
+    assert_eq!(heard(&session, 200).await, " on", "it waits for the first");
+    ask(&session, 3, "release").await;
+    assert_eq!(json_of(second.await.unwrap())["result"], json!({}));
+    assert_eq!(heard(&session, 300).await, " on");
+    sessions.shut_down(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_subscription_that_was_cancelled_is_taken_back() {
+    let sessions = runtime(backend());
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    let _cancelled = subscribe(&session, 1, "file:///held");
+    let _next = subscribe(&session, 2, "file:///held");
+    assert_eq!(heard(&session, 100).await, " on");
+    for id in 1..=2 {
+        let params = Some(RawJson::of(&json!({ "requestId": id })));
+        session.notification(Notification { method: Method::Cancelled, params }).unwrap();
+    }
+    assert_eq!(heard(&session, 200).await, " on");
+    ask(&session, 3, "release").await;
+    assert_eq!(heard(&session, 300).await, " on off");
+    sessions.shut_down(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn nothing_is_subscribed_for_a_session_that_has_left() {
+    let sessions = runtime(backend());
+    let (stays, leaves) =
+        (runtime::session(&sessions, "2025-11-25").await, runtime::session(&sessions, "2025-11-25").await);
+    let first = subscribe(&stays, 1, "file:///held");
+    assert_eq!(heard(&stays, 100).await, " on");
+    let _waits = subscribe(&leaves, 1, "file:///held");
+    assert_eq!(heard(&leaves, 200).await, " on");
+    sessions.end(&leaves, End::Deleted).await.unwrap();
+    ask(&stays, 2, "spoil").await;
+    assert_eq!(json_of(first.await.unwrap())["error"]["message"], "not now");
+    assert_eq!(heard(&stays, 300).await, " on");
+    sessions.shut_down(Duration::ZERO).await;
+}
+
+/// Whoever waits for a turn must not wait for ever because the server forgot somebody else's.
+#[tokio::test]
+async fn a_subscription_that_is_never_answered_holds_up_others_only_for_a_while() {
+    let limits = ChildLimits { start_timeout: Duration::from_secs(1), ..ChildLimits::default() };
+    let sessions = runtime(with_limits(limits));
+    let (one, two) =
+        (runtime::session(&sessions, "2025-11-25").await, runtime::session(&sessions, "2025-11-25").await);
+    let first = subscribe(&one, 1, "file:///held");
+    assert_eq!(heard(&one, 100).await, " on");
+    let second = tokio::time::timeout(Duration::from_secs(10), subscribe(&two, 1, "file:///held"));
+    assert_eq!(json_of(second.await.expect("its turn").unwrap())["result"]["of"].is_u64(), true);
+    assert_eq!(json_of(first.await.unwrap())["error"]["data"]["reason"], "timed_out");
     sessions.shut_down(Duration::ZERO).await;
 }
 
