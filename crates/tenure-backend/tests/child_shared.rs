@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
 use tenure_session::record::End;
 use tenure_session::runtime::{Answer, Caller, Sessions};
-use tenure_session::{Limits, Method, Notification, RawJson, Session};
+use tenure_session::{Limits, Method, Notification, Principal, RawJson, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
@@ -158,6 +158,37 @@ async fn a_subscription_that_is_never_answered_holds_up_others_only_for_a_while(
     assert_eq!(json_of(second.await.expect("its turn").unwrap())["result"]["of"].is_u64(), true);
     assert_eq!(json_of(first.await.unwrap())["error"]["data"]["reason"], "timed_out");
     sessions.shut_down(Duration::ZERO).await;
+}
+
+/// The first never answers, and takes its time to leave. The second looks whether the first is still there.
+const SLOW: &str = r#"
+if [ ! -e first ]; then echo $$ > first; trap '' TERM; while :; do sleep 1; done; fi
+read -r pid < first
+if kill -0 "$pid" 2>/dev/null; then : > together; fi
+"#;
+
+#[tokio::test]
+async fn a_start_that_was_given_up_is_gone_before_the_next_one() {
+    let folder = std::env::temp_dir().join(format!("tenure-given-up-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut command = ChildCommand::new("sh", ["-c", &[SLOW, SERVER].concat()]);
+    command.is_shared = true;
+    command.folder = Some(folder.clone());
+    command.limits = ChildLimits { warm: 0, grace: Duration::from_millis(300), ..ChildLimits::default() };
+    let backend = Arc::new(ChildBackend::new(command, None));
+    let hasty = Limits { initialize_timeout: Duration::from_millis(500), ..Limits::default() };
+    let hasty = runtime::start(Arc::new(Memory::new()), Arc::clone(&backend) as _, hasty);
+    let sessions = runtime(backend);
+    let first = runtime::request(0, "initialize", &runtime::initialize("2025-11-25"));
+    let refused = hasty.create(first, &Principal::ANONYMOUS).await;
+    assert!(refused.is_err() || refused.is_ok_and(|created| created.session.is_none()));
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    assert_eq!(ask(&session, 1, "heard").await["result"]["heard"], "");
+    assert!(folder.join("first").exists(), "there was one before");
+    assert!(!folder.join("together").exists(), "one after the other");
+    hasty.shut_down(Duration::ZERO).await;
+    sessions.shut_down(Duration::ZERO).await;
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[tokio::test]
