@@ -48,13 +48,15 @@ done
 "#;
 
 fn backend() -> Arc<ChildBackend> {
-    with_limits(ChildLimits::default())
+    impatient(Duration::from_secs(60))
 }
 
-fn with_limits(limits: ChildLimits) -> Arc<ChildBackend> {
+/// With a server that is not waited for longer than this.
+fn impatient(start_timeout: Duration) -> Arc<ChildBackend> {
     let mut command = ChildCommand::new("sh", ["-c", SERVER]);
     command.is_shared = true;
-    command.limits = ChildLimits { warm: 0, grace: Duration::from_millis(100), ..limits };
+    let grace = Duration::from_millis(100);
+    command.limits = ChildLimits { warm: 0, grace, start_timeout, ..ChildLimits::default() };
     Arc::new(ChildBackend::new(command, None))
 }
 
@@ -148,14 +150,13 @@ async fn nothing_is_subscribed_for_a_session_that_has_left() {
 /// Whoever waits for a turn must not wait for ever because the server forgot somebody else's.
 #[tokio::test]
 async fn a_subscription_that_is_never_answered_holds_up_others_only_for_a_while() {
-    let limits = ChildLimits { start_timeout: Duration::from_secs(1), ..ChildLimits::default() };
-    let sessions = runtime(with_limits(limits));
+    let sessions = runtime(impatient(Duration::from_secs(1)));
     let (one, two) =
         (runtime::session(&sessions, "2025-11-25").await, runtime::session(&sessions, "2025-11-25").await);
     let first = subscribe(&one, 1, "file:///held");
     assert_eq!(heard(&one, 100).await, " on");
     let second = tokio::time::timeout(Duration::from_secs(10), subscribe(&two, 1, "file:///held"));
-    assert_eq!(json_of(second.await.expect("its turn").unwrap())["result"]["of"].is_u64(), true);
+    assert!(json_of(second.await.expect("its turn").unwrap())["result"]["of"].is_u64());
     assert_eq!(json_of(first.await.unwrap())["error"]["data"]["reason"], "timed_out");
     sessions.shut_down(Duration::ZERO).await;
 }

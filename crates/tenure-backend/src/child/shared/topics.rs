@@ -187,7 +187,8 @@ impl State {
         if let Some(watcher) = self.members.get_mut(&number) {
             watcher.is_told |= is_ok && is_heard;
             // The next one of the same session makes use of this one, or undoes it.
-            if !watcher.is_told && !(is_ok && self.waiting.contains_key(&number)) {
+            let is_left_to_next = is_ok && self.waiting.contains_key(&number);
+            if !watcher.is_told && !is_left_to_next {
                 self.members.remove(&number);
             }
         }
