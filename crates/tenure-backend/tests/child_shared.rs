@@ -1,4 +1,4 @@
-//! One child for the sessions of two runtimes: one whose store takes nothing just now, and one that must not notice.
+//! One child for many sessions, with a server that is told when to answer, and with what.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
@@ -8,35 +8,62 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
-use tenure_session::runtime::Caller;
-use tenure_session::{Limits, Session};
+use tenure_session::record::End;
+use tenure_session::runtime::{Answer, Caller, Sessions};
+use tenure_session::{Limits, Method, Notification, Principal, RawJson, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
 
-/// Answers everything; `flood` with much progress before, whose token is our id for the request.
+/// Answers everything: `flood` with much progress before, `guess` with progress of tokens that a client may think of, and
+/// the first subscription with "held" in it when it is told to (`release`, `spoil`). `heard` tells of subscriptions.
 const SERVER: &str = r#"
 read -r initialize
-echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"sh","version":"1"}}}'
+echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}},"serverInfo":{"name":"sh","version":"1"}}}'
 read -r initialized
 while read -r call; do
     id=${call#*\"id\":}; id=${id%%,*}
-    case "$call" in *flood*)
+    case "$call" in
+    *flood*)
+        token=${call#*\"progressToken\":}; token=${token%%\}*}
         i=0
         while [ $i -lt 3000 ]; do
             i=$((i+1))
-            echo "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":$id,\"progress\":$i}}"
-        done
+            echo "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":$token,\"progress\":$i}}"
+        done ;;
+    *guess*)
+        for token in 0 1 2 3 4 5 6 $id "\"$id\"" "\"$id-\""; do
+            echo "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":$token,\"progress\":1}}"
+        done ;;
+    *resources/subscribe*)
+        heard="$heard on"
+        case "$call" in *held*) if [ -z "$held" ]; then held=$id; continue; fi; esac ;;
+    *resources/unsubscribe*) heard="$heard off" ;;
+    *release*) echo "{\"jsonrpc\":\"2.0\",\"id\":$held,\"result\":{}}" ;;
+    *spoil*) echo "{\"jsonrpc\":\"2.0\",\"id\":$held,\"error\":{\"code\":-32000,\"message\":\"not now\"}}" ;;
+    *heard*) echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"heard\":\"$heard\"}}"; continue ;;
     esac
     echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"of\":$id}}"
 done
 "#;
 
 fn backend() -> Arc<ChildBackend> {
+    impatient(Duration::from_secs(60))
+}
+
+/// With a server that is not waited for longer than this.
+fn impatient(start_timeout: Duration) -> Arc<ChildBackend> {
     let mut command = ChildCommand::new("sh", ["-c", SERVER]);
     command.is_shared = true;
-    command.limits = ChildLimits { warm: 0, grace: Duration::from_millis(100), ..ChildLimits::default() };
+    let grace = Duration::from_millis(100);
+    command.limits = ChildLimits { warm: 0, grace, start_timeout, ..ChildLimits::default() };
     Arc::new(ChildBackend::new(command, None))
+}
+
+/// A runtime whose requests are answered at once or not at all.
+fn runtime(backend: Arc<ChildBackend>) -> Sessions {
+    let limits = Limits { json_wait: Duration::from_secs(20), ..Limits::default() };
+    runtime::start(Arc::new(Memory::new()), backend, limits)
 }
 
 async fn ask(session: &Arc<Session>, id: u64, method: &str) -> Value {
@@ -45,14 +72,133 @@ async fn ask(session: &Arc<Session>, id: u64, method: &str) -> Value {
     json_of(tokio::time::timeout(Duration::from_secs(20), asked).await.expect("an answer").unwrap())
 }
 
+/// The server speaks of numbers that requests of other sessions have.
+#[tokio::test]
+async fn nobody_can_guess_the_token_of_a_request() {
+    let sessions = runtime(backend());
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    for id in 1..4 {
+        let params = json!({ "_meta": { "progressToken": "mine" } });
+        let answer = send(&session, runtime::request(id, "guess", &params)).await.unwrap();
+        // With progress before it, it would be a stream.
+        assert_eq!(json_of(answer)["result"]["of"], id);
+    }
+    sessions.shut_down(Duration::ZERO).await;
+}
+
+fn subscribe(session: &Arc<Session>, id: u64, uri: &str) -> tokio::task::JoinHandle<Answer> {
+    send(session, runtime::request(id, "resources/subscribe", &json!({ "uri": uri })))
+}
+
+/// When this is answered, what was sent before has come as far as it can.
+async fn heard(session: &Arc<Session>, id: u64) -> String {
+    for again in 0..10 {
+        ask(session, id + again, "heard").await;
+    }
+    ask(session, id + 10, "heard").await["result"]["heard"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_subscription_that_was_cancelled_does_not_undo_the_next_one() {
+    let sessions = runtime(backend());
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    let _cancelled = subscribe(&session, 1, "file:///held");
+    assert_eq!(heard(&session, 100).await, " on");
+    let params = Some(RawJson::of(&json!({ "requestId": 1 })));
+    session.notification(Notification { method: Method::Cancelled, params }).unwrap();
+    let second = subscribe(&session, 2, "file:///held");
+    assert_eq!(heard(&session, 200).await, " on", "it waits for the first");
+    ask(&session, 3, "release").await;
+    assert_eq!(json_of(second.await.unwrap())["result"], json!({}));
+    assert_eq!(heard(&session, 300).await, " on");
+    sessions.shut_down(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_subscription_that_was_cancelled_is_taken_back() {
+    let sessions = runtime(backend());
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    let _cancelled = subscribe(&session, 1, "file:///held");
+    let _next = subscribe(&session, 2, "file:///held");
+    assert_eq!(heard(&session, 100).await, " on");
+    for id in 1..=2 {
+        let params = Some(RawJson::of(&json!({ "requestId": id })));
+        session.notification(Notification { method: Method::Cancelled, params }).unwrap();
+    }
+    assert_eq!(heard(&session, 200).await, " on");
+    ask(&session, 3, "release").await;
+    assert_eq!(heard(&session, 300).await, " on off");
+    sessions.shut_down(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn nothing_is_subscribed_for_a_session_that_has_left() {
+    let sessions = runtime(backend());
+    let (stays, leaves) =
+        (runtime::session(&sessions, "2025-11-25").await, runtime::session(&sessions, "2025-11-25").await);
+    let first = subscribe(&stays, 1, "file:///held");
+    assert_eq!(heard(&stays, 100).await, " on");
+    let _waits = subscribe(&leaves, 1, "file:///held");
+    assert_eq!(heard(&leaves, 200).await, " on");
+    sessions.end(&leaves, End::Deleted).await.unwrap();
+    ask(&stays, 2, "spoil").await;
+    assert_eq!(json_of(first.await.unwrap())["error"]["message"], "not now");
+    assert_eq!(heard(&stays, 300).await, " on");
+    sessions.shut_down(Duration::ZERO).await;
+}
+
+/// Whoever waits for a turn must not wait for ever because the server forgot somebody else's.
+#[tokio::test]
+async fn a_subscription_that_is_never_answered_holds_up_others_only_for_a_while() {
+    let sessions = runtime(impatient(Duration::from_secs(1)));
+    let (one, two) =
+        (runtime::session(&sessions, "2025-11-25").await, runtime::session(&sessions, "2025-11-25").await);
+    let first = subscribe(&one, 1, "file:///held");
+    assert_eq!(heard(&one, 100).await, " on");
+    let second = tokio::time::timeout(Duration::from_secs(10), subscribe(&two, 1, "file:///held"));
+    assert!(json_of(second.await.expect("its turn").unwrap())["result"]["of"].is_u64());
+    assert_eq!(json_of(first.await.unwrap())["error"]["data"]["reason"], "timed_out");
+    sessions.shut_down(Duration::ZERO).await;
+}
+
+/// The first never answers, and takes its time to leave. The second looks whether the first is still there.
+const SLOW: &str = r#"
+if [ ! -e first ]; then echo $$ > first; trap '' TERM; while :; do sleep 1; done; fi
+read -r pid < first
+if kill -0 "$pid" 2>/dev/null; then : > together; fi
+"#;
+
+#[tokio::test]
+async fn a_start_that_was_given_up_is_gone_before_the_next_one() {
+    let folder = std::env::temp_dir().join(format!("tenure-given-up-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut command = ChildCommand::new("sh", ["-c", &[SLOW, SERVER].concat()]);
+    command.is_shared = true;
+    command.folder = Some(folder.clone());
+    command.limits = ChildLimits { warm: 0, grace: Duration::from_millis(300), ..ChildLimits::default() };
+    let backend = Arc::new(ChildBackend::new(command, None));
+    let hasty = Limits { initialize_timeout: Duration::from_millis(500), ..Limits::default() };
+    let hasty = runtime::start(Arc::new(Memory::new()), Arc::clone(&backend) as _, hasty);
+    let sessions = runtime(backend);
+    let first = runtime::request(0, "initialize", &runtime::initialize("2025-11-25"));
+    let refused = hasty.create(first, &Principal::ANONYMOUS).await;
+    assert!(refused.is_err() || refused.is_ok_and(|created| created.session.is_none()));
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    assert_eq!(ask(&session, 1, "heard").await["result"]["heard"], "");
+    assert!(folder.join("first").exists(), "there was one before");
+    assert!(!folder.join("together").exists(), "one after the other");
+    hasty.shut_down(Duration::ZERO).await;
+    sessions.shut_down(Duration::ZERO).await;
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[tokio::test]
 async fn a_session_that_is_behind_holds_up_no_other() {
     let backend = backend();
     let store = Arc::new(Faulty::new(Arc::new(Memory::new())));
     let little = Limits { max_unstored_bytes: 4 << 10, json_wait: Duration::ZERO, ..Limits::default() };
     let behind = runtime::start(Arc::clone(&store) as _, Arc::clone(&backend) as _, little);
-    let limits = Limits { json_wait: Duration::from_secs(20), ..Limits::default() };
-    let others = runtime::start(Arc::new(Memory::new()), backend, limits);
+    let others = runtime(backend);
     let (slow, quick) =
         (runtime::session(&behind, "2025-11-25").await, runtime::session(&others, "2025-11-25").await);
     store.hold_appends();

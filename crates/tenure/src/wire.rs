@@ -95,7 +95,8 @@ fn child(
     start_timeout: Duration,
 ) -> Result<Arc<dyn Backend>, Failure> {
     let mut command = child_command(config)?;
-    command.limits.start_timeout = start_timeout;
+    // A little less than whoever waits for it does: then it has failed, which is logged and makes the next one wait.
+    command.limits.start_timeout = start_timeout - (start_timeout / 10).min(Duration::from_secs(1));
     command.find().map_err(|why| cannot_run(&command, &why))?;
     if let Some(warden) = warden_of_all.get() {
         return Ok(Arc::new(ChildBackend::new(command, Some(Arc::clone(warden)))));

@@ -27,7 +27,9 @@ pub struct ChildLimits {
     pub warm: usize,
     /// Children there may be at once, those that are leaving or were started ahead included.
     pub max: usize,
-    /// How long one that is shared may take to come up. Otherwise whoever opens the link sees to that.
+    /// How long one that is shared may take to come up, and to answer what is asked for all sessions. Should be less than
+    /// whoever opens the link waits, so that a start that takes too long counts as failed, and not as given up. Of one
+    /// that is not shared, whoever opens the link sees to that.
     pub start_timeout: Duration,
     /// The longest line it may write.
     pub max_line_bytes: usize,

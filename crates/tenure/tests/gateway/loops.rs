@@ -64,6 +64,8 @@ async fn a_shared_server_that_does_not_answer_initialize_is_given_up() {
     let gateway = Gateway::before(&settings, &["sh", "-c", script, &echo()]).await;
     let both = tokio::join!(refused(&gateway), refused(&gateway));
     assert_eq!((both.0.2.as_str(), both.1.2.as_str()), ("timed_out", "timed_out"));
+    let failure = gateway.logged("why", |line| line["next_try_ms"].is_u64()).await;
+    assert!(failure["message"].as_str().unwrap().contains("did not answer initialize in time"), "{failure}");
     gateway.until_children(0).await;
     let session = Session::start(gateway.address).await;
     assert_eq!(session.tool(1, "public_echo", &serde_json::json!({ "text": "on" })).await.status(), 200);

@@ -134,6 +134,28 @@ async fn sessions_with_the_same_ids_and_tokens_never_see_each_others_messages() 
     assert_eq!(gateway.children().len(), 1);
 }
 
+/// A name that we cannot read but the server may be able to must not hide a token from us.
+#[tokio::test]
+async fn a_token_that_cannot_be_read_is_not_passed_on() {
+    let gateway = shared(&[]).await;
+    let (one, two) = (gateway.session().await, gateway.session().await);
+    let gate = gateway.folder.path().join("gate");
+    let mut victim = begin(&one, 1, "slow", &json!("mine"), &gate).await;
+    std::fs::write(gateway.folder.path().join("open"), "").unwrap();
+    for (id, token) in (1..).zip(0..8) {
+        let arguments = json!({ "steps": 1, "gate": gateway.folder.path().join("open") });
+        let meta = format!(r#"{{"\ud800":0,"progressToken":{token}}}"#);
+        let params = format!(r#"{{"name":"slow","arguments":{arguments},"_meta":{meta}}}"#);
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#);
+        let said = two.post_raw(body).send(gateway.address).await.json();
+        assert_eq!(said["error"]["code"], -32602, "{said}");
+    }
+    std::fs::write(&gate, "").unwrap();
+    for step in 2..=3 {
+        assert_eq!(victim.message().await.unwrap().1["params"]["progress"], step, "its own and nothing else");
+    }
+}
+
 #[tokio::test]
 async fn a_resource_is_watched_once_and_its_watchers_hear_of_it() {
     let gateway = shared(&[]).await;

@@ -76,10 +76,7 @@ impl Crowd {
         self.levels.leave(member.number);
         if !is_closed {
             let (crowd, member) = (Arc::clone(self), Arc::clone(member));
-            spawn(async move {
-                crowd.topics.leave(&member).await;
-                crowd.levels.settle().await;
-            });
+            spawn(async move { tokio::join!(crowd.levels.settle(), crowd.topics.leave(&member)).1 });
         }
         is_closed
     }
@@ -123,12 +120,11 @@ impl Crowd {
 
     fn progress(&self, params: Option<&RawJson>) {
         let Some(params) = params else { return };
-        let Some(caller) = splice::marked(params).and_then(|number| self.traffic.caller(number)) else {
-            return;
-        };
+        let Some((number, said)) = splice::Token::read(params) else { return };
+        let Some(caller) = self.traffic.caller(number) else { return };
         // A request without a token of its client's has none of ours either.
-        let Some(token) = &caller.token else { return };
-        let params = splice::unmark(params, token);
+        let Some(tokens) = caller.tokens.as_ref().filter(|tokens| tokens.ours == said) else { return };
+        let params = splice::unmark(params, &tokens.own);
         caller.member.tell(Said::News(Some(caller.context), Method::Progress, Some(params)));
     }
 

@@ -4,6 +4,7 @@
 //! as wanting `info`: what the server would have said to them by itself nobody knows.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -13,6 +14,7 @@ use tenure_session::{Method, RawJson};
 use tokio::sync::Semaphore;
 
 use super::traffic::Traffic;
+use crate::traffic::gone;
 
 /// What a session counts as wanting that has not said.
 const USUAL: LogLevel = LogLevel::Info;
@@ -21,6 +23,8 @@ pub(super) struct Levels {
     traffic: Arc<Traffic>,
     /// Held by whoever talks to the server about it.
     turn: Semaphore,
+    /// Somebody waits for a turn to settle it; whoever wants that too need not wait as well.
+    is_settling: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -34,7 +38,12 @@ struct State {
 
 impl Levels {
     pub(super) fn new(traffic: Arc<Traffic>) -> Self {
-        Self { traffic, turn: Semaphore::new(1), state: Mutex::default() }
+        Self {
+            traffic,
+            turn: Semaphore::new(1),
+            is_settling: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
     }
 
     /// Whether a session wants a message of this level.
@@ -53,12 +62,16 @@ impl Levels {
         let _turn = self.turn.acquire().await;
         let (most, told) = {
             let state = self.state.lock();
+            // It has left while it waited.
+            if !state.wanted.contains_key(&member) {
+                return Err(gone());
+            }
             let others = state.wanted.iter().filter(|(number, _)| **number != member);
             let most = others.map(|(_, wanted)| wanted.unwrap_or(USUAL)).fold(level, Ord::min);
             (most, state.told)
         };
         let reply = self.tell(most, told).await?;
-        // Not if it has left meanwhile.
+        // Not if it has left meanwhile; then somebody waits to settle it without that session.
         if let Some(wanted) = self.state.lock().wanted.get_mut(&member) {
             *wanted = Some(level);
         }
@@ -75,7 +88,12 @@ impl Levels {
 
     /// Tells the server what is wanted now, if somebody has ever said.
     pub(super) async fn settle(&self) {
+        if self.is_settling.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let _turn = self.turn.acquire().await;
+        // Before we look at what is wanted: whoever changes that from here on sees to it themselves.
+        self.is_settling.store(false, Ordering::Release);
         let (most, told) = {
             let state = self.state.lock();
             let most = state.wanted.values().map(|wanted| wanted.unwrap_or(USUAL)).min();

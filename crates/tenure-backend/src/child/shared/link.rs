@@ -24,12 +24,7 @@ impl SharedLink {
     fn subscribe(&self, uri: String, context: CallContext) -> BoxFuture<Reply> {
         let (crowd, member) = (Arc::clone(&self.server.crowd), Arc::clone(&self.member));
         settled(context, async move |tell: oneshot::Sender<Reply>| {
-            let (is_new, reply) = crowd.topics.subscribe(&member, &uri).await;
-            let is_on = is_new && reply.is_ok();
-            // Nobody has heard of it, so it never was.
-            if tell.send(reply).is_err() && is_on {
-                drop(crowd.topics.unsubscribe(&member, &uri).await);
-            }
+            crowd.topics.subscribe(&member, &uri, tell).await;
         })
     }
 

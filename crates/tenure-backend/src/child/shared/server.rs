@@ -9,8 +9,10 @@ use tenure_session::port::backend::Reply;
 use tenure_session::{Method, RawJson, Reason, Revision, RpcError};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::super::backoff::Life;
+use super::super::command::ChildLimits;
 use super::super::link::Failure;
 use super::super::pipes::{OUT, Pipes};
 use super::super::process::{Handle, Process};
@@ -28,20 +30,33 @@ pub(super) struct Server {
     revision: Revision,
 }
 
+/// Why there is no server. Its process is gone.
+pub(super) enum NoServer {
+    /// Nobody wanted it any more.
+    GivenUp,
+    Failed(Failure),
+}
+
 impl Server {
-    /// Shakes hands with a process.
+    /// Shakes hands with a process, which may take this long.
     pub(super) async fn start(
         process: Process,
-        max_line_bytes: usize,
-        start_timeout: Duration,
-    ) -> Result<(Self, Life), Failure> {
+        limits: &ChildLimits,
+        patience: Duration,
+        given_up: &CancellationToken,
+    ) -> Result<(Self, Life), NoServer> {
         let began = Instant::now();
         let Process { input, output, mut handle } = process;
         let ended = handle.ended_by_itself.take().unwrap_or_else(|| tokio::sync::oneshot::channel().1);
         let (out, lines) = mpsc::channel(OUT);
-        let crowd = Crowd::new(Traffic::new(out));
-        let pipes = Pipes::start(input, output, lines, max_line_bytes, &handle, &crowd);
-        let answer = tokio::time::timeout(start_timeout, shake_hands(&crowd.traffic)).await;
+        let crowd = Crowd::new(Traffic::new(out, limits.start_timeout));
+        let pipes = Pipes::start(input, output, lines, limits.max_line_bytes, &handle, &crowd);
+        let shaking = tokio::time::timeout(patience, shake_hands(&crowd.traffic));
+        let Some(answer) = given_up.run_until_cancelled(shaking).await else {
+            pipes.close_input();
+            handle.end().await;
+            return Err(NoServer::GivenUp);
+        };
         let answer = answer.unwrap_or_else(|_| {
             Err(RpcError::of(Reason::TimedOut, "The server did not answer initialize in time"))
         });
@@ -59,7 +74,7 @@ impl Server {
                 (error, handle.tail.last())
             }
         };
-        Err(Failure { what: error.to_string(), error, tail })
+        Err(NoServer::Failed(Failure { what: error.to_string(), error, tail }))
     }
 
     /// What to say to the `initialize` of a session. One that asked for an older revision gets that: results are of the
@@ -73,6 +88,14 @@ impl Server {
 
     pub(super) fn id(&self) -> u32 {
         self.handle.id
+    }
+
+    /// Ends it if it has no sessions.
+    pub(super) fn end_if_empty(&self) {
+        if self.crowd.close_if_empty() {
+            // It goes whether or not anybody waits for that.
+            drop(self.end());
+        }
     }
 
     /// Resolves when it is gone.

@@ -1,7 +1,8 @@
 //! The one server that sessions share: started by the first that needs it, ended when the last has left.
 //!
 //! Those who need it while it is being started wait for the same start, and fail together. If they all give up, so
-//! does the start.
+//! does the start. The next one begins when all that is left of the last is gone: servers that are shared are often those
+//! of which there may be only one.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,12 +11,15 @@ use parking_lot::Mutex;
 use tenure_session::RpcError;
 use tenure_session::port::backend::{Open, Opened};
 use tokio::sync::watch;
-use tokio_util::task::AbortOnDropHandle;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::super::pool::NoChild;
+use super::super::process::Process;
 use super::super::{Inner, PATIENCE, not_started};
 use super::link::SharedLink;
-use super::server::Server;
+use super::server::{NoServer, Server};
 use crate::traffic::gone;
 
 /// Whose failures they are, for the pauses between them.
@@ -24,7 +28,7 @@ const LABEL: &str = "shared";
 /// How often a server may end between its start and the moment when a session takes its place.
 const TRIES: usize = 3;
 
-/// Where the server is.
+/// Where the server is. What was there last stays until there is another one, so that can wait for its end.
 #[derive(Default)]
 pub(in super::super) struct Slot(Mutex<Option<Flight>>);
 
@@ -38,7 +42,10 @@ struct Flight {
     openers: usize,
     /// Tells it from another one.
     number: u64,
-    _starting: AbortOnDropHandle<()>,
+    /// Cancelled: nobody wants it any more.
+    given_up: CancellationToken,
+    /// Ends when there is a server, or nothing is left of the start.
+    starting: JoinHandle<()>,
 }
 
 /// Opens a link to the one server.
@@ -86,19 +93,19 @@ impl Opener {
 impl Drop for Opener {
     /// Whoever was the last to wait and has not joined leaves nothing behind.
     fn drop(&mut self) {
-        let unused = {
-            let mut slot = self.inner.slot.0.lock();
-            let Some(flight) = slot.as_mut().filter(|flight| flight.number == self.number) else { return };
-            flight.openers -= 1;
-            let is_needed = flight.openers > 0
-                || match &*flight.outcome.borrow() {
-                    Some(Ok(server)) => !server.crowd.close_if_empty(),
-                    Some(Err(_)) | None => false,
-                };
-            if is_needed { None } else { slot.take() }
-        };
-        // What is left of it ends when it is dropped: the start, or the server.
-        drop(unused);
+        let mut slot = self.inner.slot.0.lock();
+        let Some(flight) = slot.as_mut().filter(|flight| flight.number == self.number) else { return };
+        flight.openers -= 1;
+        if flight.openers > 0 {
+            return;
+        }
+        if flight.outcome.borrow().is_none() {
+            flight.given_up.cancel();
+        }
+        // Looked at again: it may have come up just now, without having seen that nobody wants it.
+        if let Some(Ok(server)) = &*flight.outcome.borrow() {
+            server.end_if_empty();
+        }
     }
 }
 
@@ -106,22 +113,41 @@ impl Flight {
     fn after(last: Option<Self>, inner: &Arc<Inner>) -> Self {
         let (tell, outcome) = watch::channel(None);
         let number = last.as_ref().map_or(0, |last| last.number) + 1;
-        let inner = Arc::clone(inner);
-        #[expect(clippy::disallowed_methods, reason = "held here, and aborted with this")]
+        let given_up = CancellationToken::new();
+        let (inner, unwanted, began) = (Arc::clone(inner), given_up.clone(), Instant::now());
+        #[expect(clippy::disallowed_methods, reason = "ends at once when nobody waits for it any more")]
         let starting = tokio::spawn(async move {
-            // Servers that are shared are often those of which there may be only one.
-            let last = last.and_then(|last| last.outcome.borrow().clone()?.ok());
+            // Also if nobody waits for us any more: the next one waits for us.
             if let Some(last) = last {
-                last.end().await;
+                last.gone().await;
             }
-            let started = start(&inner).await;
-            tell.send_replace(Some(started.map(Arc::new)));
+            let Some(started) = start(&inner, began, &unwanted).await else { return };
+            let started = started.map(Arc::new);
+            tell.send_replace(Some(started.clone()));
+            if let Ok(server) = started
+                && unwanted.is_cancelled()
+            {
+                server.end_if_empty();
+            }
         });
-        Self { outcome, openers: 0, number, _starting: AbortOnDropHandle::new(starting) }
+        Self { outcome, openers: 0, number, given_up, starting }
     }
 
-    /// Whether it failed, or the server has ended.
+    /// Resolves when nothing is left of it. Only for one that is over.
+    async fn gone(self) {
+        // It may have panicked, and then its process goes all the same.
+        drop(self.starting.await);
+        let server = self.outcome.borrow().clone().and_then(Result::ok);
+        if let Some(server) = server {
+            server.end().await;
+        }
+    }
+
+    /// Whether it was given up, it failed, or the server has ended.
     fn is_over(&self) -> bool {
+        if self.given_up.is_cancelled() {
+            return true;
+        }
         match &*self.outcome.borrow() {
             None => false,
             Some(Ok(server)) => server.crowd.is_closed(),
@@ -130,20 +156,38 @@ impl Flight {
     }
 }
 
-async fn start(inner: &Inner) -> Result<Server, RpcError> {
-    inner.wait_out(LABEL).await?;
-    let limits = &inner.command.limits;
-    let process = match inner.pool.take_only(PATIENCE).await {
+/// Starts a server; `None` if it was given up, and then nothing is left of it.
+async fn start(
+    inner: &Inner,
+    began: Instant,
+    given_up: &CancellationToken,
+) -> Option<Result<Server, RpcError>> {
+    let process = match given_up.run_until_cancelled(process(inner)).await? {
         Ok(process) => process,
-        Err(NoChild::Full) => return Err(inner.full()),
-        Err(NoChild::Failed(error)) => return Err(inner.failed(LABEL, &not_started(&error))),
+        Err(error) => return Some(Err(error)),
     };
-    match Server::start(process, limits.max_line_bytes, limits.start_timeout).await {
+    let limits = &inner.command.limits;
+    // Whoever waits does so since we began, and shall hear from us why it failed; a server gets half the time at least.
+    let patience = limits.start_timeout.saturating_sub(began.elapsed()).max(limits.start_timeout / 2);
+    match Server::start(process, limits, patience, given_up).await {
         Ok((server, life)) => {
             tracing::info!(child = server.id(), "a server for all sessions has come up");
             inner.backoff.came_up(LABEL.to_owned(), life);
-            Ok(server)
+            Some(Ok(server))
         }
-        Err(failure) => Err(inner.failed(LABEL, &failure)),
+        Err(NoServer::GivenUp) => {
+            tracing::debug!("nobody waits any more for the server that was being started");
+            None
+        }
+        Err(NoServer::Failed(failure)) => Some(Err(inner.failed(LABEL, &failure))),
+    }
+}
+
+async fn process(inner: &Inner) -> Result<Process, RpcError> {
+    inner.wait_out(LABEL).await?;
+    match inner.pool.take_only(PATIENCE).await {
+        Ok(process) => Ok(process),
+        Err(NoChild::Full) => Err(inner.full()),
+        Err(NoChild::Failed(error)) => Err(inner.failed(LABEL, &not_started(&error))),
     }
 }

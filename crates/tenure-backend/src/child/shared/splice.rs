@@ -11,21 +11,57 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tenure_session::RawJson;
 
-/// The params of a request with our own progress token, and the client's; `None` if it has none.
-pub(super) fn mark(params: &RawJson, ours: u64) -> Option<(RawJson, RawJson)> {
-    let text = params.bytes();
-    let metas = members(text, "_meta");
-    let tokens = metas.into_iter().flat_map(|meta| members(meta.get().as_bytes(), "progressToken"));
-    let places: Vec<_> = tokens.filter(|token| is_token(token)).map(|token| range(text, token)).collect();
-    let own = RawJson::trusted(text.slice(places.last()?.clone())).detached();
-    Some((exchange(params, &places, ours.to_string().as_bytes()), own))
+/// Where the tokens are in the params of a request, and the last of them.
+pub(super) struct Tokens {
+    places: Vec<Range<usize>>,
+    /// What the client calls the request, as most readers understand it.
+    pub(super) own: RawJson,
 }
 
-/// The number that we gave as the token of the request that a progress notification is about.
-pub(super) fn marked(params: &RawJson) -> Option<u64> {
-    let token = members(params.bytes(), "progressToken").pop()?;
-    // Some servers make every token a text.
-    token.get().trim_matches('"').parse().ok()
+/// The client's tokens in the params of a request, if there are any. Fails if a reader with other habits might find some
+/// where we do not.
+pub(super) fn tokens(params: &RawJson) -> serde_json::Result<Option<Tokens>> {
+    let text = params.bytes();
+    let mut places = Vec::new();
+    for meta in members(text, "_meta")? {
+        let found = members(meta.get().as_bytes(), "progressToken")?;
+        places.extend(found.into_iter().filter(|token| is_token(token)).map(|token| range(text, token)));
+    }
+    let Some(last) = places.last() else { return Ok(None) };
+    let own = RawJson::trusted(text.slice(last.clone())).detached();
+    Ok(Some(Tokens { places, own }))
+}
+
+impl Tokens {
+    /// The params that they were found in, with our token instead.
+    pub(super) fn exchange(&self, params: &RawJson, ours: &Token) -> RawJson {
+        exchange(params, &self.places, format!("\"{}\"", ours.text).as_bytes())
+    }
+}
+
+/// Our own token for a request. Nobody can guess it, so whatever a client gets past us to the server as its token, it is
+/// not that of another's request.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Token {
+    text: Box<str>,
+}
+
+impl Token {
+    /// One for the request of this number.
+    pub(super) fn new(number: u64) -> Result<Self, getrandom::Error> {
+        let mut chance = [0; 16];
+        getrandom::fill(&mut chance)?;
+        Ok(Self { text: format!("{number}-{:032x}", u128::from_ne_bytes(chance)).into() })
+    }
+
+    /// What a progress notification says it is about, and the number of the request if it is one of ours. Whether it
+    /// is that request's token has still to be seen.
+    pub(super) fn read(params: &RawJson) -> Option<(u64, Self)> {
+        let said = members(params.bytes(), "progressToken").ok()?.pop()?;
+        let text: String = serde_json::from_str(said.get()).ok()?;
+        let number = text.split_once('-')?.0.parse().ok()?;
+        Some((number, Self { text: text.into() }))
+    }
 }
 
 /// The params of a progress notification with the client's own token.
@@ -36,7 +72,8 @@ pub(super) fn unmark(params: &RawJson, token: &RawJson) -> RawJson {
 /// The same object with another value for a member.
 pub(super) fn replace(object: &RawJson, name: &'static str, value: &[u8]) -> RawJson {
     let text = object.bytes();
-    let places: Vec<_> = members(text, name).into_iter().map(|found| range(text, found)).collect();
+    let found = members(text, name).unwrap_or_default();
+    let places: Vec<_> = found.into_iter().map(|found| range(text, found)).collect();
     exchange(object, &places, value)
 }
 
@@ -63,9 +100,13 @@ fn exchange(whole: &RawJson, places: &[Range<usize>], value: &[u8]) -> RawJson {
     RawJson::trusted(spliced.freeze())
 }
 
-/// The values of all members of that name, in their order. None if it is no object.
-fn members<'a>(text: &'a [u8], name: &'static str) -> Vec<&'a RawValue> {
-    Named(name).deserialize(&mut serde_json::Deserializer::from_slice(text)).unwrap_or_default()
+/// The values of all members of that name, in their order. None if it is no object. Fails if a name cannot be read, such
+/// as one with half a surrogate pair, which others may be able to read.
+fn members<'a>(text: &'a [u8], name: &'static str) -> serde_json::Result<Vec<&'a RawValue>> {
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return Ok(Vec::new());
+    }
+    Named(name).deserialize(&mut serde_json::Deserializer::from_slice(text))
 }
 
 struct Named(&'static str);
@@ -107,28 +148,31 @@ mod tests {
 
     fn marks(params: &'static str) -> Option<(String, String)> {
         let text = |raw: &RawJson| String::from_utf8(raw.bytes().to_vec()).unwrap();
-        mark(&RawJson::trusted(params), 41).map(|(params, token)| (text(&params), text(&token)))
+        let params = RawJson::trusted(params);
+        let tokens = tokens(&params).unwrap()?;
+        let ours = Token { text: "41-x".into() };
+        Some((text(&tokens.exchange(&params, &ours)), text(&tokens.own)))
     }
 
     #[test]
     fn only_the_token_is_exchanged() {
         let cases = [
-            (r#"{"_meta":{"progressToken":7}}"#, r#"{"_meta":{"progressToken":41}}"#, "7"),
+            (r#"{"_meta":{"progressToken":7}}"#, r#"{"_meta":{"progressToken":"41-x"}}"#, "7"),
             (
                 r#"{ "a" : 1.50, "_meta" : {"x":[1e400] , "progressToken" : "ü\/" }, "b":"\u0041"}"#,
-                r#"{ "a" : 1.50, "_meta" : {"x":[1e400] , "progressToken" : 41 }, "b":"\u0041"}"#,
+                r#"{ "a" : 1.50, "_meta" : {"x":[1e400] , "progressToken" : "41-x" }, "b":"\u0041"}"#,
                 r#""ü\/""#,
             ),
             // Names may be written with escapes.
             (
                 r#"{"\u005fmeta":{"progress\u0054oken":-1.5}}"#,
-                r#"{"\u005fmeta":{"progress\u0054oken":41}}"#,
+                r#"{"\u005fmeta":{"progress\u0054oken":"41-x"}}"#,
                 "-1.5",
             ),
             // Whichever a server believes, it is ours; the last is what most do.
             (
                 r#"{"_meta":{"progressToken":1,"progressToken":2},"_meta":{"progressToken":3}}"#,
-                r#"{"_meta":{"progressToken":41,"progressToken":41},"_meta":{"progressToken":41}}"#,
+                r#"{"_meta":{"progressToken":"41-x","progressToken":"41-x"},"_meta":{"progressToken":"41-x"}}"#,
                 "3",
             ),
         ];
@@ -149,21 +193,44 @@ mod tests {
     }
 
     #[test]
+    fn params_with_names_that_cannot_be_read_are_not_taken_for_empty() {
+        for unreadable in
+            [r#"{"_meta":{"\ud800":0,"progressToken":41}}"#, r#"{"\ud800":0,"_meta":{"progressToken":41}}"#]
+        {
+            assert!(tokens(&RawJson::trusted(unreadable)).is_err(), "{unreadable}");
+        }
+        // Whatever stands elsewhere is no concern of ours.
+        assert!(tokens(&RawJson::trusted(r#"{"arguments":{"\ud800":"\ud800"},"x":"\ud800"}"#)).is_ok());
+    }
+
+    #[test]
     fn the_clients_token_is_put_back() {
+        let ours = Token { text: "41-x".into() };
         let token = RawJson::trusted(r#""\u0041/7""#);
         for (said, wanted) in [
-            (r#"{"progressToken":41,"progress":1.50}"#, r#"{"progressToken":"\u0041/7","progress":1.50}"#),
             (
-                r#"{"progress":1, "progressToken" : "41" }"#,
+                r#"{"progressToken":"41-x","progress":1.50}"#,
+                r#"{"progressToken":"\u0041/7","progress":1.50}"#,
+            ),
+            // A server may have written it with other escapes.
+            (
+                r#"{"progress":1, "progressToken" : "\u00341-x" }"#,
                 r#"{"progress":1, "progressToken" : "\u0041/7" }"#,
             ),
         ] {
             let said = RawJson::trusted(said);
-            assert_eq!(marked(&said), Some(41));
+            assert!(Token::read(&said) == Some((41, ours.clone())));
             assert_eq!(unmark(&said, &token).bytes(), &wanted);
         }
-        for other in [r#"{"progressToken":"x41"}"#, r#"{"progressToken":-1}"#, r#"{"progress":41}"#] {
-            assert_eq!(marked(&RawJson::trusted(other)), None, "{other}");
+        for other in
+            [r#"{"progressToken":"x-41"}"#, r#"{"progressToken":41}"#, r#"{"progressToken":"41"}"#, "{}"]
+        {
+            assert!(Token::read(&RawJson::trusted(other)).is_none(), "{other}");
         }
+    }
+
+    #[test]
+    fn no_two_tokens_are_the_same() {
+        assert!(Token::new(41).unwrap() != Token::new(41).unwrap());
     }
 }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tenure_session::port::backend::Reply;
-use tenure_session::{Method, RawJson};
-use tokio::sync::Semaphore;
+use tenure_session::{Method, RawJson, RpcError};
+use tokio::sync::{Semaphore, oneshot};
 
 use super::member::Member;
 use super::traffic::Traffic;
+use crate::traffic::gone;
 
 pub(super) struct Topics {
     traffic: Arc<Traffic>,
@@ -28,9 +29,17 @@ struct Topic {
 
 #[derive(Default)]
 struct State {
-    members: HashMap<u64, Arc<Member>>,
+    members: HashMap<u64, Watcher>,
+    /// How many subscriptions of each session wait for their turn.
+    waiting: HashMap<u64, usize>,
     /// The server knows that somebody watches it.
     is_subscribed: bool,
+}
+
+struct Watcher {
+    member: Arc<Member>,
+    /// The session knows that it watches.
+    is_told: bool,
 }
 
 impl Topics {
@@ -38,31 +47,26 @@ impl Topics {
         Self { traffic, by_uri: Mutex::default() }
     }
 
-    /// A session watches a resource. Returns whether it did not before, and what to tell it.
-    pub(super) async fn subscribe(&self, member: &Arc<Member>, uri: &str) -> (bool, Reply) {
+    /// A session watches a resource, and is told. If nobody hears that, it never was.
+    pub(super) async fn subscribe(&self, member: &Arc<Member>, uri: &str, tell: oneshot::Sender<Reply>) {
         let topic = self.topic(uri);
-        let _turn = topic.turn.acquire().await;
-        let (is_new, is_subscribed) = {
-            let mut state = topic.state.lock();
-            // Under the lock: a session that leaves from here on finds itself among the members.
-            let is_new =
-                !member.has_left() && state.members.insert(member.number, Arc::clone(member)).is_none();
-            (is_new, state.is_subscribed)
-        };
-        let reply = match is_subscribed {
-            true => Ok(RawJson::EMPTY_OBJECT),
-            // With the session among the members already: an update may come before the answer.
-            false => self.ask(&Method::ResourcesSubscribe, uri).await,
-        };
-        let mut state = topic.state.lock();
-        match &reply {
-            Ok(_) => state.is_subscribed = true,
-            Err(_) if is_new => drop(state.members.remove(&member.number)),
-            Err(_) => {}
+        *topic.state.lock().waiting.entry(member.number).or_default() += 1;
+        {
+            let _turn = topic.turn.acquire().await;
+            let begun = topic.state.lock().begin(member);
+            let reply = match begun {
+                Err(error) => Err(error),
+                Ok(true) => Ok(RawJson::EMPTY_OBJECT),
+                // With the session among the members already: an update may come before the answer.
+                Ok(false) => self.ask(&Method::ResourcesSubscribe, uri).await,
+            };
+            // What it comes to is settled before the next one has its turn: that may be of the same session.
+            let is_unused = topic.state.lock().finish(member.number, reply, tell);
+            if is_unused {
+                self.withdraw(uri).await;
+            }
         }
-        drop(state);
         self.forget_if_unused(&topic);
-        (is_new, reply)
     }
 
     /// A session does not watch a resource any more.
@@ -102,8 +106,8 @@ impl Topics {
                 state.members.remove(&member.number);
                 state.members.is_empty() && std::mem::take(&mut state.is_subscribed)
             };
-            if is_last && let Err(error) = self.ask(&Method::ResourcesUnsubscribe, &topic.uri).await {
-                tracing::debug!(%error, "the server did not take back a subscription");
+            if is_last {
+                self.withdraw(&topic.uri).await;
             }
             self.forget_if_unused(&topic);
         });
@@ -119,9 +123,17 @@ impl Topics {
         let mut found = HashMap::new();
         for topic in parts.into_iter().filter_map(|part| by_uri.get(part)) {
             let state = topic.state.lock();
-            found.extend(state.members.iter().map(|(number, member)| (*number, Arc::clone(member))));
+            found
+                .extend(state.members.iter().map(|(number, watcher)| (*number, Arc::clone(&watcher.member))));
         }
         found.into_values().collect()
+    }
+
+    /// Nobody watches it any more.
+    async fn withdraw(&self, uri: &str) {
+        if let Err(error) = self.ask(&Method::ResourcesUnsubscribe, uri).await {
+            tracing::debug!(%error, "the server did not take back a subscription");
+        }
     }
 
     async fn ask(&self, method: &Method, uri: &str) -> Reply {
@@ -146,5 +158,40 @@ impl Topics {
         if is_unused && Arc::strong_count(topic) == 2 {
             by_uri.remove(&topic.uri);
         }
+    }
+}
+
+impl State {
+    /// It is the turn of a session's subscription. Returns whether the server knows of one already.
+    fn begin(&mut self, member: &Arc<Member>) -> Result<bool, RpcError> {
+        if let Some(waiting) = self.waiting.get_mut(&member.number) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.waiting.remove(&member.number);
+            }
+        }
+        // Here, under the lock: a session that leaves from now on finds itself among the members.
+        if member.has_left() {
+            return Err(gone());
+        }
+        let watcher = || Watcher { member: Arc::clone(member), is_told: false };
+        self.members.entry(member.number).or_insert_with(watcher);
+        Ok(self.is_subscribed)
+    }
+
+    /// The server has answered. Returns whether it watches for nobody.
+    fn finish(&mut self, number: u64, reply: Reply, tell: oneshot::Sender<Reply>) -> bool {
+        let is_ok = reply.is_ok();
+        self.is_subscribed |= is_ok;
+        let is_heard = tell.send(reply).is_ok();
+        if let Some(watcher) = self.members.get_mut(&number) {
+            watcher.is_told |= is_ok && is_heard;
+            // The next one of the same session makes use of this one, or undoes it.
+            let is_left_to_next = is_ok && self.waiting.contains_key(&number);
+            if !watcher.is_told && !is_left_to_next {
+                self.members.remove(&number);
+            }
+        }
+        self.members.is_empty() && std::mem::take(&mut self.is_subscribed)
     }
 }

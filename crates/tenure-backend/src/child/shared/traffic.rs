@@ -1,10 +1,11 @@
 //! The requests of all sessions on their way to one server, and their answers.
 //!
 //! Every request has a number of ours, which is its id towards the server and, if the client wants to hear of
-//! progress, its token too. So two sessions may use the same ids and tokens at once.
+//! progress, a token of ours too. So two sessions may use the same ids and tokens at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -27,6 +28,8 @@ pub(super) struct Traffic {
     out: mpsc::Sender<Bytes>,
     answering: Arc<Semaphore>,
     next: AtomicU64,
+    /// How long the server may take to answer what we ask ourselves.
+    patience: Duration,
     state: Mutex<State>,
 }
 
@@ -48,8 +51,17 @@ struct Waiting {
 pub(super) struct Caller {
     pub(super) member: Arc<Member>,
     pub(super) context: Arc<CallContext>,
-    /// The client's own token.
-    pub(super) token: Option<RawJson>,
+    /// What it is called in progress notifications, if the client wants any.
+    pub(super) tokens: Option<Tokens>,
+}
+
+/// One request has two tokens.
+#[derive(Clone)]
+pub(super) struct Tokens {
+    /// The client's.
+    pub(super) own: RawJson,
+    /// Ours, which the server knows.
+    pub(super) ours: splice::Token,
 }
 
 /// A request on its way. It is forgotten when this is dropped, and withdrawn if there is no answer yet.
@@ -62,9 +74,9 @@ struct Sent {
 }
 
 impl Traffic {
-    pub(super) fn new(out: mpsc::Sender<Bytes>) -> Arc<Self> {
+    pub(super) fn new(out: mpsc::Sender<Bytes>, patience: Duration) -> Arc<Self> {
         let answering = Arc::new(Semaphore::new(ANSWERS));
-        Arc::new(Self { out, answering, next: AtomicU64::new(0), state: Mutex::default() })
+        Arc::new(Self { out, answering, next: AtomicU64::new(0), patience, state: Mutex::default() })
     }
 
     /// Carries the request of a session; everything but its id and its token passes as it is.
@@ -79,12 +91,9 @@ impl Traffic {
     ) -> Reply {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let Request { method, params, .. } = request;
-        let (params, token) = match params.as_ref().and_then(|params| splice::mark(params, number)) {
-            Some((params, token)) => (Some(params), Some(token)),
-            None => (params, None),
-        };
+        let (params, tokens) = marked(params, number)?;
         let context = Arc::new(context);
-        let caller = Caller { member, context: Arc::clone(&context), token };
+        let caller = Caller { member, context: Arc::clone(&context), tokens };
         let sent = self.enter(number, Some(caller))?;
         let id = RequestId::from_number(number);
         let text = line(&message::write_request(&id, &method, params.as_ref()));
@@ -96,7 +105,7 @@ impl Traffic {
         }
     }
 
-    /// Asks the server something ourselves.
+    /// Asks the server something ourselves. It does not wait for ever: others wait for their turn to ask.
     ///
     /// # Cancel safety
     /// As for [`Traffic::carry`].
@@ -104,7 +113,10 @@ impl Traffic {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let sent = self.enter(number, None)?;
         let id = RequestId::from_number(number);
-        sent.go(line(&message::write_request(&id, method, Some(params)))).await
+        let going = sent.go(line(&message::write_request(&id, method, Some(params))));
+        tokio::time::timeout(self.patience, going).await.unwrap_or_else(|_| {
+            Err(RpcError::of(Reason::TimedOut, format!("The server did not answer {method} in time")))
+        })
     }
 
     fn enter(self: &Arc<Self>, number: u64, caller: Option<Caller>) -> Result<Sent, RpcError> {
@@ -214,6 +226,19 @@ impl Traffic {
         // Should the server have no room for it, it finds out by itself that nobody wants the answer.
         let _ = self.out.try_send(line(&text));
     }
+}
+
+/// The params of a request with our own token instead of the client's.
+fn marked(params: Option<RawJson>, number: u64) -> Result<(Option<RawJson>, Option<Tokens>), RpcError> {
+    let Some(params) = params else { return Ok((None, None)) };
+    // What we cannot read, the server may be able to.
+    let found = splice::tokens(&params)
+        .map_err(|_| RpcError::of(Reason::InvalidParams, "The names in the params cannot be read"))?;
+    let Some(found) = found else { return Ok((Some(params), None)) };
+    let ours = splice::Token::new(number)
+        .map_err(|error| RpcError::of(Reason::Internal, format!("No random number can be had: {error}")))?;
+    let params = found.exchange(&params, &ours);
+    Ok((Some(params), Some(Tokens { own: found.own, ours })))
 }
 
 impl Waiting {
