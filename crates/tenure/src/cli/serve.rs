@@ -9,18 +9,26 @@ use crate::config::Config;
 use crate::node::Node;
 
 /// How long threads that are still at work get when everything else is over.
-pub(super) const LEFT_BEHIND: Duration = Duration::from_secs(5);
+const LEFT_BEHIND: Duration = Duration::from_secs(5);
 
 /// Serves until SIGINT or SIGTERM.
 pub(super) fn run(config: &Config) -> Result<(), Failure> {
+    to_the_end(config, serve(config))
+}
+
+/// Starts the log and the runtime, and serves until all is over.
+pub(super) fn to_the_end(
+    config: &Config,
+    serving: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
     crate::logs::start(&config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::new("cannot start the async runtime").caused_by(error))?;
-    let served = runtime.block_on(serve(config));
-    // Only a backup that somebody started is still at work on a thread of its own, and must not hold us up: its
-    // folder gets the name of a store only when all of it is there.
+    let served = runtime.block_on(serving);
+    // A backup that somebody started (its folder gets the name of a store only when all of it is there), or a write
+    // that nobody reads, is still at work on a thread of its own, and must not hold us up.
     runtime.shutdown_timeout(LEFT_BEHIND);
     served
 }

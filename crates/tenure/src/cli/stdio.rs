@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
-use super::serve::LEFT_BEHIND;
+use super::serve::to_the_end;
 use super::signals::Signals;
 use crate::config::Config;
 use crate::node::StdioNode;
@@ -23,15 +23,7 @@ const MAX_CHUNKS: usize = 2;
 
 /// Serves until standard input ends, nobody reads standard output, or SIGINT or SIGTERM.
 pub(super) fn run(config: &Config) -> Result<(), Failure> {
-    crate::logs::start(&config.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new("cannot start the async runtime").caused_by(error))?;
-    let served = runtime.block_on(serve(config));
-    // A backup that somebody started, or a write that nobody reads, must not hold us up.
-    runtime.shutdown_timeout(LEFT_BEHIND);
-    served
+    to_the_end(config, serve(config))
 }
 
 async fn serve(config: &Config) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use crate::support::events::Events;
 use crate::support::session::Session;
 
 /// A call that has begun and goes on when the gate is there.
-async fn begin(session: &Session, id: u64, tool: &str, gate: &Path) -> Events {
+pub(crate) async fn begin(session: &Session, id: u64, tool: &str, gate: &Path) -> Events {
     let arguments = json!({ "steps": 3, "gate": gate });
     let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": id } });
     let mut stream = session.request(id, "tools/call", &params).open(session.server).await;
@@ -19,7 +19,7 @@ async fn begin(session: &Session, id: u64, tool: &str, gate: &Path) -> Events {
 }
 
 /// What comes until the stream ends: progress as numbers, then the answer in short.
-async fn rest(stream: &mut Events) -> Vec<String> {
+pub(crate) async fn rest(stream: &mut Events) -> Vec<String> {
     let mut all = Vec::new();
     while let Some((_, message)) = stream.message().await {
         all.push(match &message["params"]["progress"] {

@@ -1,12 +1,10 @@
 //! Several servers behind one process: each at its own endpoint, and all as one.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
+use crate::crashing::{begin, rest};
 use crate::family::signal;
 use crate::gateway::{Gateway, echo};
-use crate::support::events::{Events, gist};
 use crate::support::session::{Session, initialize};
 use crate::support::wait::within;
 
@@ -48,26 +46,6 @@ async fn kill(gateway: &Gateway, pid: u32) {
 fn names(list: &Value, what: &str) -> Vec<String> {
     let items = list["result"][what].as_array().unwrap_or_else(|| panic!("{list}")).iter();
     items.map(|item| item["name"].as_str().unwrap().to_owned()).collect()
-}
-
-/// A call that has begun and goes on when the gate is there.
-async fn begin(session: &Session, id: u64, tool: &str, gate: &Path) -> Events {
-    let arguments = json!({ "steps": 3, "gate": gate });
-    let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": id } });
-    let mut stream = session.request(id, "tools/call", &params).open(session.server).await;
-    assert_eq!(stream.message().await.unwrap().1["params"]["progress"], 1);
-    stream
-}
-
-async fn rest(stream: &mut Events) -> Vec<String> {
-    let mut all = Vec::new();
-    while let Some((_, message)) = stream.message().await {
-        all.push(match &message["params"]["progress"] {
-            Value::Null => gist(&message),
-            progress => progress.to_string(),
-        });
-    }
-    all
 }
 
 #[tokio::test]
