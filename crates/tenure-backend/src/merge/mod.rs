@@ -1,8 +1,8 @@
 //! Several servers as one: every session has a link to each of them.
 //!
-//! Names of tools and prompts get a prefix that says whose they are ([`names`]). Resources keep their URIs, and are
-//! found by what the servers list ([`resources`]). Lists are put together ([`lists`]). What servers say and ask by
-//! themselves goes to the client as it is. A server that is away takes nothing with it but its own ([`slot`]).
+//! Names of tools and prompts get a prefix that says whose they are (`names.rs`). Resources keep their URIs, and are
+//! found by what the servers list (`resources.rs`). Lists are put together (`lists.rs`). What servers say and ask by
+//! themselves goes to the client as it is. A server that is away takes nothing with it but its own (`slot.rs`).
 
 mod handshake;
 mod link;

@@ -233,6 +233,11 @@ impl Session {
         &self.owner
     }
 
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.state.lock().end.is_some()
+    }
+
     /// The negotiated revision.
     pub fn revision(&self) -> Revision {
         self.state.lock().revision

@@ -263,10 +263,10 @@ impl Connection {
             Ok(reader) => {
                 self.begin(reader.after()).await;
                 let news = self.outlet(session).news(reader, self.tasks.leaving.clone());
-                let over = self.tasks.over.clone();
+                let (over, session) = (self.tasks.over.clone(), Arc::clone(session));
                 self.tasks.spawn(async move {
-                    // This stream is complete when its session is over, and not before.
-                    if news.await == Ended::Complete {
+                    // Complete when its session is over, or when somebody else reads the news from now on.
+                    if news.await == Ended::Complete && session.is_over() {
                         over.cancel();
                     }
                 });

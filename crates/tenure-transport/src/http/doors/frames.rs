@@ -64,14 +64,13 @@ pub(super) async fn write(sink: SplitSink<Socket, Message>, writing: Writing) ->
                 _ => writer.send(&mut batch).await,
             },
             Some(number) = pongs.recv() => writer.came_back(number).await,
-            () = sleep_until(quiet_since + keep_alive) => {
-                if writer.ping.as_ref().is_some_and(|ping| ping.sent.elapsed() >= 2 * keep_alive) {
-                    tracing::debug!("the client does not answer pings");
-                    break true;
-                }
-                writer.send_ping().await
-            }
+            () = sleep_until(quiet_since + keep_alive) => writer.send_ping().await,
         };
+        // Also while it keeps talking: what is not known to have arrived has to be kept in mind.
+        if writer.ping.as_ref().is_some_and(|ping| ping.sent.elapsed() >= 2 * keep_alive) {
+            tracing::debug!("the client does not answer pings");
+            break true;
+        }
         quiet_since = Instant::now();
         if let Err(error) = outcome {
             tracing::debug!(%error, "a socket cannot be written");

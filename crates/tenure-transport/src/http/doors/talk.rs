@@ -17,6 +17,9 @@ use super::keeper::Doorkeeper;
 use super::presence::{Lease, Presence};
 use crate::duplex::{Connection, Cursor, Input, Manner, Outgoing, Tasks};
 
+/// For how long it is remembered how far a client got, where sessions wait as long as any.
+const KEEP_COUNT: Duration = Duration::from_secs(30 * 60);
+
 /// How long the store may take to note the end of a session.
 const BURIAL: Duration = Duration::from_secs(5);
 
@@ -216,26 +219,25 @@ impl Talking {
     /// What becomes of the session.
     async fn afterwards(self, end: End, session: Option<Arc<Session>>, stop: &CancellationToken) {
         let Some(session) = session else { return };
-        if matches!(end, End::Stopped | End::SessionOver | End::Replaced)
-            || self.presence.lease == Lease::Guest
-        {
+        if matches!(end, End::Stopped | End::SessionOver | End::Replaced) {
             return;
         }
+        // Not held meanwhile, so that it may go dormant.
+        let id = *session.id();
+        drop(session);
+        let linger = self.keeper.doors().linger;
         if end == End::Broken {
-            let Some(linger) = self.keeper.doors().linger else { return };
-            // Not held meanwhile, so that it may go dormant.
-            let id = *session.id();
-            drop(session);
+            // How far the client got is known as long as this waits, also if the session is not ours to end.
             tokio::select! {
-                () = tokio::time::sleep(linger) => {}
+                () = tokio::time::sleep(linger.unwrap_or(KEEP_COUNT)) => {}
                 () = self.presence.replaced.cancelled() => return,
                 () = stop.cancelled() => return,
             }
-            return self.bury(&id).await;
         }
-        let id = *session.id();
-        drop(session);
-        self.bury(&id).await;
+        let is_ours = self.presence.lease != Lease::Guest && (end != End::Broken || linger.is_some());
+        if is_ours {
+            self.bury(&id).await;
+        }
     }
 
     /// The client does not come back.

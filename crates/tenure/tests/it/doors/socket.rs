@@ -161,3 +161,17 @@ async fn a_session_of_another_door_can_be_talked_in_and_outlives_the_socket() {
     drop(listed);
     assert_eq!(steered.node.sessions().tallies().sessions, 1);
 }
+
+#[tokio::test]
+async fn somebody_else_who_reads_the_news_does_not_end_the_talk() {
+    let mut steered = Steered::with(OPEN).await;
+    let mut socket = Socket::start(steered.address()).await;
+    let link = steered.script.opened().await;
+    let session = Session { server: steered.address(), id: socket.id.clone(), path: "/mcp".to_owned() };
+    let mut elsewhere = session.listen().await;
+    announce(&link, "news").await;
+    assert_eq!(elsewhere.heard().await, "news");
+    socket.send(&tool_call(1, "one", &json!({}))).await;
+    steered.script.call().await.answer(&json!({}));
+    assert_eq!(socket.heard().await, "result 1");
+}
