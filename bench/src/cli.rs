@@ -24,7 +24,7 @@ Examples:
 
 Rows: hyper, axum (floors), rmcp (its own HTTP service), tenure, tenure-disk, tenure-rmcp, tenure-native;
 for `data`: plain, data, plain-disk, data-disk; for `gateway`: pipes, tenure, tenure-share, supergateway,
-mcp-proxy-npm, mcp-proxy-pypi over stdio, and http, tenure-upstream, fastmcp over HTTP. Gateways of others are
+mcp-proxy-npm, mcp-proxy-pypi over stdio, and http, tenure-upstream, mcp-proxy-upstream, fastmcp over HTTP. Gateways of others are
 installed with npm and pip first.
 Binaries of Tenure are looked up beside this one; build them first with
   cargo build --release -p tenure --bins --examples
@@ -328,7 +328,7 @@ pub(crate) struct GatewayArgs {
     #[arg(long, default_value_t = 5.0)]
     pub(crate) seconds: f64,
     /// Seconds of load before each measurement
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     pub(crate) warm_up: f64,
     /// Interleaved rounds
     #[arg(long, default_value_t = 3)]

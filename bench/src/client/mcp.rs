@@ -162,11 +162,7 @@ impl ToolCall {
         ToolCall::framed(calling, data_session, |body| post(endpoint, session, body))
     }
 
-    fn framed(
-        calling: Calling,
-        data_session: Option<&str>,
-        frame: impl FnOnce(&str) -> Vec<u8>,
-    ) -> ToolCall {
+    fn framed(calling: Calling, data_session: Option<&str>, frame: impl FnOnce(&str) -> Vec<u8>) -> ToolCall {
         let expected = format!(r#""id":{FIRST_ID}"#);
         let (tool, content) = calling.tool();
         let meta = data_session.map(|id| format!(r#","_meta":{{"mcp/session":{{"id":"{id}"}}}}"#));

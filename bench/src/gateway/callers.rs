@@ -14,6 +14,8 @@ const BUFFER_BYTES: usize = 8 * 1024;
 
 /// A caller that can open further sessions, which it keeps and does not use.
 pub(super) trait Opens: Calls + Sized {
+    /// Connects again if the other side has hung up meanwhile; the session stays.
+    fn refresh(&mut self) -> impl Future<Output = Result<()>> + Send;
     fn open(&mut self) -> impl Future<Output = Result<()>> + Send;
 }
 
@@ -40,6 +42,15 @@ impl Calls for HttpCaller {
 }
 
 impl Opens for HttpCaller {
+    async fn refresh(&mut self) -> Result<()> {
+        // The runtime has to hear of it first.
+        tokio::task::yield_now().await;
+        if self.caller.connection.is_closed() {
+            self.caller.connection = Connection::open(&self.endpoint, BUFFER_BYTES).await?;
+        }
+        Ok(())
+    }
+
     async fn open(&mut self) -> Result<()> {
         let session = open_session(&mut self.caller.connection, &self.endpoint).await?;
         ensure!(session.is_some(), "the gateway gave no session id");
@@ -79,6 +90,10 @@ impl Calls for PipeCaller {
 }
 
 impl Opens for PipeCaller {
+    async fn refresh(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     async fn open(&mut self) -> Result<()> {
         self.others.push(Server::start(&self.program).await?);
         Ok(())

@@ -54,7 +54,10 @@ impl Family {
                 false => {}
             }
         }
-        server.extend(self.upstream);
+        // With nothing in front it is a child of ours, and was found already.
+        if let Some(pid) = self.upstream.filter(|pid| !server.contains(pid)) {
+            server.push(pid);
+        }
         Ok(Members { gateway, server })
     }
 

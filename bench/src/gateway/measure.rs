@@ -1,5 +1,6 @@
-//! One row, one round: sessions opened, memory read, calls one at a time, calls on all connections.
+//! One row, one round: sessions opened, memory read, calls on all connections, calls one at a time.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -43,12 +44,10 @@ pub(crate) struct Round {
     pub(super) other_cores: f64,
 }
 
-pub(super) async fn measure(row: &Row, plan: Plan) -> Result<Round> {
-    let running = Running::start(row).await?;
+pub(super) async fn measure(row: &Row, plan: Plan, dir: Option<&Path>) -> Result<Round> {
+    let running = Running::start(row, dir).await?;
     let figures = match &running.endpoint {
-        Some(endpoint) => {
-            calls(&running, plan, async || HttpCaller::connect(endpoint).await).await
-        }
+        Some(endpoint) => calls(&running, plan, async || HttpCaller::connect(endpoint).await).await,
         None => calls(&running, plan, async || PipeCaller::connect(&row.server).await).await,
     };
     let figures = figures.with_context(|| format!("see what it does{}", running.log()))?;
@@ -75,25 +74,29 @@ async fn calls<C: Opens>(
     }
 
     let (bytes_before, before) = (family.settled_memory().await?, family.read()?);
+    refresh(&mut callers).await?;
     let started = now();
     let mut callers = open_all(callers, plan.sessions).await?;
     let elapsed = started.elapsed().as_secs_f64();
     let spent = family.read()?.since(&before);
-    let gateway_bytes = family.settled_memory().await?;
+    let (gateway_bytes, servers) = (family.settled_memory().await?, family.members()?.server.len());
     let sessions = plan.sessions as f64;
 
-    let alone = Load { connections: 1, warm_up: plan.warm_up / 2, window: plan.window / 2 };
-    let one = callers.pop().into_iter().collect();
-    let (single, one) = drive(one, alone, || family.read()).await.context("call alone")?;
-    callers.extend(one);
+    // All connections first: what compiles itself while it runs shall be warm when it is called alone.
+    refresh(&mut callers).await?;
     let load = Load { connections: callers.len(), warm_up: plan.warm_up, window: plan.window };
-    let (window, callers) = drive(callers, load, || family.read()).await.context("call")?;
+    let (window, mut callers) = drive(callers, load, || family.read()).await.context("call")?;
+    let connections = callers.len();
+    callers.truncate(1);
+    refresh(&mut callers).await?;
+    let alone = Load { connections: 1, warm_up: plan.warm_up / 2, window: plan.window / 2 };
+    let (single, _callers) = drive(callers, alone, || family.read()).await.context("call alone")?;
 
     let spent_calling = window.after.since(&window.before);
     let spent_alone = single.after.since(&single.before);
     let others = window.busy.saturating_sub(spent_calling.gateway + spent_calling.server + window.client_cpu);
     Ok(Round {
-        connections: callers.len(),
+        connections,
         calls_per_second: window.calls as f64 / window.elapsed.as_secs_f64(),
         gateway_cpu_us_per_call: per_call(spent_calling.gateway, &window),
         server_cpu_us_per_call: per_call(spent_calling.server, &window),
@@ -107,9 +110,16 @@ async fn calls<C: Opens>(
         gateway_cpu_us_per_open: micros(spent.gateway) / sessions,
         bytes_per_session: (gateway_bytes as f64 - bytes_before as f64) / sessions,
         gateway_bytes,
-        servers: family.members()?.server.len(),
+        servers,
         other_cores: others.as_secs_f64() / window.elapsed.as_secs_f64(),
     })
+}
+
+async fn refresh<C: Opens>(callers: &mut [C]) -> Result<()> {
+    for caller in callers {
+        caller.refresh().await?;
+    }
+    Ok(())
 }
 
 /// Opens so many more sessions, all callers at once.

@@ -52,7 +52,8 @@ pub(crate) async fn run(common: &CommonArgs, args: &GatewayArgs) -> Result<Gatew
             // Each round starts at another row, so that none always comes first.
             let place = (step + round) % rows.len();
             let row = &rows[place];
-            let figures = measure::measure(row, plan).await.with_context(|| format!("measure `{}`", row.name))?;
+            let figures = measure::measure(row, plan, common.dir.as_deref()).await;
+            let figures = figures.with_context(|| format!("measure `{}`", row.name))?;
             progress::note(&format!(
                 "gateway {}/{} {}: {:.0}/s, {:.1} µs CPU of the gateway per call, p50 {:.0} µs, alone {:.0} µs, {:.0} sessions/s",
                 round + 1,

@@ -85,9 +85,11 @@ impl GatewayReport {
                 let measured = measured.map(|spread| spread.median);
                 self.targets.push(Target::at_most(what, STDIO_CPU_US, "µs", measured));
             }
-            for peer in self.rows.iter().filter(|peer| {
-                peer.behind == row.behind && !peer.is_direct && !peer.is_ours()
-            }) {
+            for peer in self
+                .rows
+                .iter()
+                .filter(|peer| peer.behind == row.behind && !peer.is_direct && !peer.is_ours())
+            {
                 for (what, figure) in [
                     ("gateway CPU per call", (|round| round.gateway_cpu_us_per_call) as fn(&Round) -> f64),
                     ("p50 alone", |round| round.alone_p50_us),

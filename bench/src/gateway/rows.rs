@@ -126,9 +126,15 @@ const ENTRIES: &[Entry] = &[
         front: Front::Tenure(&["--upstream", UPSTREAM]),
     },
     Entry {
+        name: "mcp-proxy-upstream",
+        behind: Behind::Http,
+        what: "mcp-proxy 6.7.19 (npm), its library in a few lines of ours, since its command line does stdio alone",
+        front: Front::Peer { program: NODE, args: &["{peers}/upstream.mjs", UPSTREAM, PORT] },
+    },
+    Entry {
         name: "fastmcp",
         behind: Behind::Http,
-        what: "fastmcp 4.1.2 (PyPI) run URL --transport http",
+        what: "fastmcp 4.1.2 (PyPI) run URL --transport http, which opens a session upstream for every call",
         front: Front::Peer {
             program: "{peers}/fastmcp/bin/fastmcp",
             args: &[

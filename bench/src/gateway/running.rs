@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -42,7 +43,8 @@ struct Process {
 }
 
 impl Running {
-    pub(super) async fn start(row: &Row) -> Result<Running> {
+    /// Starts a row's gateway, with its store in a fresh folder under `dir`, and the server behind it.
+    pub(super) async fn start(row: &Row, dir: Option<&Path>) -> Result<Running> {
         let (mut processes, mut url) = (Vec::new(), None);
         if row.behind == Behind::Http {
             let mut server = Process::start(Command::new(&row.server).args(["--store", "memory:"]))?;
@@ -55,7 +57,7 @@ impl Running {
             let endpoint = url.as_deref().map(Endpoint::parse).transpose()?;
             return Ok(Running { family, endpoint, processes, _folder: None });
         };
-        let folder = Scratch::new(None)?;
+        let folder = Scratch::new(dir)?;
         let port = free_port()?;
         let fill = |arg: &String| {
             let arg = arg.replace(FOLDER, &folder.path().display().to_string());
