@@ -19,16 +19,19 @@ Examples:
   tenure-bench store --quick                       a smoke run of a few seconds; no figures to show
   tenure-bench data                                what data sessions cost, and a million of them
   tenure-bench data --quick                        the same in a few seconds; no figures to show
-  tenure-bench all --json figures.json             everything, raw figures into a file
+  tenure-bench gateway                             what gateways add to the server behind them
+  tenure-bench all --json figures.json             everything but gateways, raw figures into a file
 
 Rows: hyper, axum (floors), rmcp (its own HTTP service), tenure, tenure-disk, tenure-rmcp, tenure-native;
-for `data`: plain, data, plain-disk, data-disk.
+for `data`: plain, data, plain-disk, data-disk; for `gateway`: pipes, tenure, tenure-share, supergateway,
+mcp-proxy-npm, mcp-proxy-pypi over stdio, and http, tenure-upstream, mcp-proxy-upstream, fastmcp over HTTP. Gateways of others are
+installed with npm and pip first.
 Binaries of Tenure are looked up beside this one; build them first with
   cargo build --release -p tenure --bins --examples
 
 The Markdown report goes to stdout, progress to stderr.";
 
-/// Measures MCP servers side by side: calls, idle sessions, open streams, replay, storage, data sessions.
+/// Measures MCP servers side by side: calls, idle sessions, open streams, replay, storage, data sessions, gateways.
 #[derive(Debug, Parser)]
 #[command(name = "tenure-bench", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -50,7 +53,9 @@ pub(crate) enum Command {
     Store(StoreCommand),
     /// What do data sessions cost, and what do a million of them take?
     Data(DataCommand),
-    /// All questions, one after the other
+    /// What do gateways add to the server behind them, ours and others'?
+    Gateway(GatewayCommand),
+    /// All questions but `gateway`, which needs npm and pip, one after the other
     All(AllCommand),
     /// Run one of the built-in servers; prints its endpoint as the first line
     Server(ServerArgs),
@@ -72,6 +77,7 @@ impl Command {
             Command::Replay(args) => &args.common,
             Command::Store(args) => &args.common,
             Command::Data(args) => &args.common,
+            Command::Gateway(args) => &args.common,
             Command::All(args) => &args.common,
             Command::Server(_) | Command::StoreWorker { .. } => return None,
         };
@@ -125,6 +131,14 @@ pub(crate) struct DataCommand {
     pub(crate) common: CommonArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GatewayCommand {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
 }
 
 #[derive(Debug, Args)]
@@ -306,6 +320,31 @@ pub(crate) enum DataQuestion {
     Calls,
     /// A million of them on disk: made, opened, found, listed
     Many,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GatewayArgs {
+    /// Seconds measured per row and round with all connections; alone it is half of that
+    #[arg(long, default_value_t = 5.0)]
+    pub(crate) seconds: f64,
+    /// Seconds of load before each measurement
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    pub(crate) warm_up: f64,
+    /// Interleaved rounds
+    #[arg(long, default_value_t = 3)]
+    pub(crate) rounds: usize,
+    /// Connections, each with its own session and one call in flight
+    #[arg(long, default_value_t = 64)]
+    pub(crate) connections: usize,
+    /// Further sessions that are opened, to see how fast and what they hold
+    #[arg(long, default_value_t = 128)]
+    pub(crate) sessions: usize,
+    /// Where the gateways of others are installed
+    #[arg(long, value_name = "DIR", default_value = ".dev/gateways")]
+    pub(crate) peers: PathBuf,
+    /// Leave out the gateways of others; nothing is installed
+    #[arg(long)]
+    pub(crate) no_peers: bool,
 }
 
 #[derive(Debug, Args)]

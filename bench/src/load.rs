@@ -40,7 +40,26 @@ pub(crate) struct Measured {
     pub(crate) latency: Histogram,
 }
 
-/// Read by every caller after each call; written by `run` alone.
+/// Somebody who can make a call, and wait for its answer.
+pub(crate) trait Calls: Send + 'static {
+    /// Makes one call; fails unless it is answered as it should be.
+    fn call(&mut self) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// What happened inside a window, whoever was called; `before` and `after` are what the kernel said of the servers.
+#[derive(Debug)]
+pub(crate) struct Window<T> {
+    pub(crate) calls: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) before: T,
+    pub(crate) after: T,
+    pub(crate) client_cpu: Duration,
+    /// All cores, all processes.
+    pub(crate) busy: Duration,
+    pub(crate) latency: Histogram,
+}
+
+/// Read by every caller after each call; written by `drive` alone.
 #[derive(Debug, Default)]
 struct Shared {
     phase: AtomicU8,
@@ -53,44 +72,82 @@ const DONE: u8 = 2;
 
 /// Puts the load on a server and measures one window.
 pub(crate) async fn run(server: &Server, load: Load, calling: Calling) -> Result<Measured> {
-    let shared = Arc::new(Shared::default());
-    let mut callers = JoinSet::new();
-    for caller in timeout(DEADLINE, connect(server.endpoint(), load.connections, calling))
+    let callers = timeout(DEADLINE, connect(server.endpoint(), load.connections, calling))
         .await
-        .context("open the sessions")??
-    {
-        callers.spawn(caller.call_until_done(Arc::clone(&shared)));
-    }
-    pause(load.warm_up, &mut callers).await?;
+        .context("open the sessions")??;
+    let (window, _) = drive(callers, load, || server.cpu()).await?;
+    let server_cpu = window.after.since(window.before);
+    Ok(Measured {
+        calls: window.calls,
+        elapsed: window.elapsed,
+        server_cpu,
+        client_cpu: window.client_cpu,
+        other_cpu: window.busy.saturating_sub(server_cpu + window.client_cpu),
+        latency: window.latency,
+    })
+}
 
-    let (busy, client, cpu) = (BusyTime::read()?, CpuTime::of("self")?, server.cpu()?);
+/// Lets all callers call, measures one window, and gives the callers back.
+pub(crate) async fn drive<C: Calls, T>(
+    callers: Vec<C>,
+    load: Load,
+    read: impl Fn() -> Result<T>,
+) -> Result<(Window<T>, Vec<C>)> {
+    let shared = Arc::new(Shared::default());
+    let mut running = JoinSet::new();
+    for caller in callers {
+        running.spawn(call_until_done(caller, Arc::clone(&shared)));
+    }
+    pause(load.warm_up, &mut running).await?;
+
+    let (busy, client, before) = (BusyTime::read()?, CpuTime::of("self")?, read()?);
     let (started, calls_before) = (now(), shared.calls.load(Relaxed));
     shared.phase.store(MEASURING, Relaxed);
-    pause(load.window, &mut callers).await?;
+    pause(load.window, &mut running).await?;
     let (elapsed, calls) = (started.elapsed(), shared.calls.load(Relaxed) - calls_before);
-    let server_cpu = server.cpu()?.since(cpu);
+    let after = read()?;
     let client_cpu = CpuTime::of("self")?.since(client);
-    let other_cpu = BusyTime::read()?.since(busy).saturating_sub(server_cpu + client_cpu);
+    let busy = BusyTime::read()?.since(busy);
     shared.phase.store(DONE, Relaxed);
 
-    let mut latency = Histogram::new();
-    while let Some(caller) =
-        timeout(DEADLINE, callers.join_next()).await.context("wait for the last answers")?
+    let (mut latency, mut callers) = (Histogram::new(), Vec::new());
+    while let Some(done) =
+        timeout(DEADLINE, running.join_next()).await.context("wait for the last answers")?
     {
-        latency.merge(&caller.context("run a caller")??);
+        let (caller, latencies) = done.context("run a caller")??;
+        latency.merge(&latencies);
+        callers.push(caller);
     }
     ensure!(calls > 0, "no call was answered within {elapsed:?}");
-    Ok(Measured { calls, elapsed, server_cpu, client_cpu, other_cpu, latency })
+    Ok((Window { calls, elapsed, before, after, client_cpu, busy, latency }, callers))
 }
 
 /// Sleeps, unless a caller fails first.
-async fn pause(duration: Duration, callers: &mut JoinSet<Result<Histogram>>) -> Result<()> {
+async fn pause<C: Calls>(duration: Duration, callers: &mut JoinSet<Result<(C, Histogram)>>) -> Result<()> {
     tokio::select! {
         () = sleep(duration) => Ok(()),
         Some(caller) = callers.join_next() => {
             caller.context("run a caller")??;
             unreachable!("a caller ends well only in the phase `DONE`")
         }
+    }
+}
+
+/// Calls until the phase is `DONE`; returns the latencies of the calls in the window.
+async fn call_until_done<C: Calls>(mut caller: C, shared: Arc<Shared>) -> Result<(C, Histogram)> {
+    let mut latency = Histogram::new();
+    let mut sent = now();
+    loop {
+        caller.call().await?;
+        // The answer to one call is the start of the next: one look at the clock serves both.
+        let answered = now();
+        shared.calls.fetch_add(1, Relaxed);
+        match shared.phase.load(Relaxed) {
+            WARM_UP => {}
+            MEASURING => latency.record(answered - sent),
+            _ => return Ok((caller, latency)),
+        }
+        sent = answered;
     }
 }
 
@@ -109,29 +166,16 @@ async fn connect(endpoint: &Endpoint, count: usize, calling: Calling) -> Result<
     Ok(callers)
 }
 
+/// Calls a tool over HTTP, on a connection of its own.
 #[derive(Debug)]
-struct Caller {
-    connection: Connection,
-    call: ToolCall,
+pub(crate) struct Caller {
+    pub(crate) connection: Connection,
+    pub(crate) call: ToolCall,
 }
 
-impl Caller {
-    /// Calls until the phase is `DONE`; returns the latencies of the calls in the window.
-    async fn call_until_done(mut self, shared: Arc<Shared>) -> Result<Histogram> {
-        let mut latency = Histogram::new();
-        let mut sent = now();
-        loop {
-            let head = self.connection.exchange(self.call.next_request()).await?;
-            self.call.check(head.status, self.connection.body())?;
-            // The answer to one call is the start of the next: one look at the clock serves both.
-            let answered = now();
-            shared.calls.fetch_add(1, Relaxed);
-            match shared.phase.load(Relaxed) {
-                WARM_UP => {}
-                MEASURING => latency.record(answered - sent),
-                _ => return Ok(latency),
-            }
-            sent = answered;
-        }
+impl Calls for Caller {
+    async fn call(&mut self) -> Result<()> {
+        let head = self.connection.exchange(self.call.next_request()).await?;
+        self.call.check(head.status, self.connection.body())
     }
 }

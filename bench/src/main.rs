@@ -1,11 +1,11 @@
 //! Measures MCP servers side by side in one run: what a call, an idle session, an open stream, a
-//! replay, storage and data sessions cost. One question per subcommand; each server is a process of its own, so that
+//! replay, storage, data sessions and gateways cost. One question per subcommand; each server is a process of its own, so that
 //! its CPU time and memory can be read from the kernel and not guessed.
 //!
 //! Code map, in reading order: `cli` (flags), `rows` (which servers), `process` and `machine` (what
 //! the kernel says about them), `client` (a cheap HTTP client), `load` (the closed loop), then one
 //! module per question (`calls`, `idle`, `streams`, `replay`), `store` and `data` (questions about storage
-//! and about data sessions, with maps of their own), `report` (tables and JSON), and `servers` (the floors and the rival, run as
+//! and about data sessions, with maps of their own), `gateway` (ours and those of others), `report` (tables and JSON), and `servers` (the floors and the rival, run as
 //! `tenure-bench server <name>`).
 
 mod calls;
@@ -14,6 +14,7 @@ mod client;
 mod clock;
 mod crowd;
 mod data;
+mod gateway;
 mod histogram;
 mod idle;
 mod latency;
@@ -104,6 +105,7 @@ async fn run(command: &Command) -> Result<Report> {
         }
         Command::Store(args) => run_store(args, &mut report).await?,
         Command::Data(args) => run_data(args, &mut report).await?,
+        Command::Gateway(args) => report.gateway = Some(gateway::run(&args.common, &args.gateway).await?),
         Command::All(args) => run_all(args, &mut report).await?,
         Command::Server(_) | Command::StoreWorker { .. } => {
             unreachable!("`main` runs a server or worker without a measurement")

@@ -215,7 +215,7 @@ impl Memory {
 }
 
 /// The last lines of a server's log, to go behind an error.
-fn tail(mut log: File) -> String {
+pub(crate) fn tail(mut log: File) -> String {
     let mut text = String::new();
     let read = log.seek(SeekFrom::Start(0)).and_then(|_| log.read_to_string(&mut text));
     let lines: Vec<_> = text.lines().collect();

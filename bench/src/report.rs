@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::calls::CallsReport;
 use crate::data::DataReport;
+use crate::gateway::GatewayReport;
 use crate::idle::IdleReport;
 use crate::machine::Machine;
 use crate::replay::ReplayReport;
@@ -22,6 +23,7 @@ pub(crate) struct Report {
     pub(crate) replay: Option<ReplayReport>,
     pub(crate) store: Option<StoreReport>,
     pub(crate) data: Option<DataReport>,
+    pub(crate) gateway: Option<GatewayReport>,
 }
 
 /// What a row is.
@@ -43,6 +45,7 @@ impl Report {
             replay: None,
             store: None,
             data: None,
+            gateway: None,
         }
     }
 
@@ -68,6 +71,7 @@ impl Report {
             self.replay.as_ref().map(ReplayReport::markdown),
             self.store.as_ref().map(StoreReport::markdown),
             self.data.as_ref().map(DataReport::markdown),
+            self.gateway.as_ref().map(GatewayReport::markdown),
         ];
         sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }

@@ -1,5 +1,6 @@
-//! A quick run of the questions about storage and about data sessions: they have figures, and leave nothing behind.
+//! Quick runs of the questions about storage, data sessions and gateways: they have figures, and leave nothing behind.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -60,6 +61,63 @@ fn many_data_sessions_are_measured_and_cleaned_up() {
     let rows = many["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 7);
     assert!(rows.iter().all(|row| row[1]["samples"].as_u64().unwrap() > 0), "{rows:?}");
+}
+
+/// The folder of the binaries, with those of Tenure in it. They belong to another package: when all packages are tested
+/// they are there, and otherwise they are built here.
+fn folder_with_gateways() -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_tenure-bench")).parent().unwrap();
+    let files = ["tenure", "examples/echo_stdio", "examples/native_echo"];
+    if files.iter().all(|file| folder.join(file).is_file()) {
+        return folder.to_owned();
+    }
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--locked", "--package", "tenure", "--bin", "tenure"]);
+    build.args(["--example", "echo_stdio", "--example", "native_echo"]);
+    if folder.ends_with("release") {
+        build.arg("--release");
+    }
+    assert!(build.status().unwrap().success());
+    folder.to_owned()
+}
+
+#[test]
+fn gateways_are_measured_without_what_is_behind_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (temporary, json) = (folder.path().join("tmp"), folder.path().join("figures.json"));
+    std::fs::create_dir(&temporary).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tenure-bench"))
+        .args(["gateway", "--no-peers", "--rounds", "1", "--connections", "4", "--sessions", "6"])
+        .args(["--seconds", "0.2", "--warm-up", "0.05"])
+        .arg("--bin-dir")
+        .arg(folder_with_gateways())
+        .arg("--dir")
+        .arg(&temporary)
+        .arg("--json")
+        .arg(&json)
+        .output()
+        .unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+    let figures: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rows = figures["gateway"]["rows"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["pipes", "tenure", "tenure-share", "http", "tenure-upstream"]);
+    let figure = |place: usize, name: &str| rows[place]["rounds"][0][name].as_f64().unwrap();
+    // Four connections and six sessions more; a server may have been started ahead.
+    let servers: Vec<_> = (0..5).map(|place| figure(place, "servers")).collect();
+    assert!(
+        servers == [10.0, servers[1], 1.0, 1.0, 1.0] && (10.0..=11.0).contains(&servers[1]),
+        "{servers:?}"
+    );
+    for place in 0..5 {
+        let is_direct = rows[place]["is_direct"].as_bool().unwrap();
+        assert_eq!(figure(place, "gateway_cpu_us_per_call") == 0.0, is_direct, "{names:?} {place}");
+        assert_eq!(figure(place, "gateway_bytes") == 0.0, is_direct, "{names:?} {place}");
+        assert!(figure(place, "calls_per_second") > 0.0 && figure(place, "server_cpu_us_per_call") > 0.0);
+        assert!(figure(place, "opened_per_second") > 0.0 && figure(place, "alone_p50_us") > 0.0);
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! No retries, no redirects, no trailers, no pipelining: anything unexpected is an error, because
 //! a benchmark must not measure errors.
 
+use std::io::ErrorKind;
+
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::FutureExt;
 use memchr::memmem;
@@ -135,6 +137,12 @@ impl Connection {
                 Framing::UntilClose => bail!("the answer has neither a length nor chunks"),
             }
         }
+    }
+
+    /// Whether the server has closed it while nothing was under way. Some do that after a few seconds.
+    pub(crate) fn is_closed(&self) -> bool {
+        // Nothing is to be read between answers but the end.
+        !matches!(self.stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
     /// Whether the current body is over, well or not, as far as has been received. Reads what waits.

@@ -9,8 +9,8 @@ use serde::Serialize;
 use crate::client::Connection;
 
 const PROTOCOL: &str = "2025-11-25";
-const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"tenure-bench","version":"0.1.0"}}}"#;
-const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"tenure-bench","version":"0.1.0"}}}"#;
+pub(crate) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// Ids have seven digits from first to last, so that a request never changes its length.
 const FIRST_ID: u32 = 1_000_000;
@@ -153,6 +153,11 @@ impl ToolCall {
         ToolCall::new(endpoint, session, Calling::Echo, None)
     }
 
+    /// An echo as a line, for a server that is spoken to over pipes.
+    pub(crate) fn line() -> ToolCall {
+        ToolCall::framed(Calling::Echo, None, |body| format!("{body}\n").into_bytes())
+    }
+
     /// A call, in a data session if one is named.
     pub(crate) fn new(
         endpoint: &Endpoint,
@@ -160,13 +165,17 @@ impl ToolCall {
         calling: Calling,
         data_session: Option<&str>,
     ) -> ToolCall {
+        ToolCall::framed(calling, data_session, |body| post(endpoint, session, body))
+    }
+
+    fn framed(calling: Calling, data_session: Option<&str>, frame: impl FnOnce(&str) -> Vec<u8>) -> ToolCall {
         let expected = format!(r#""id":{FIRST_ID}"#);
         let (tool, content) = calling.tool();
         let meta = data_session.map(|id| format!(r#","_meta":{{"mcp/session":{{"id":"{id}"}}}}"#));
         let meta = meta.unwrap_or_default();
         let body =
             format!(r#"{{"jsonrpc":"2.0",{expected},"method":"tools/call","params":{{{tool}{meta}}}}}"#);
-        let request = post(endpoint, session, &body);
+        let request = frame(&body);
         let id_at = memmem::rfind(&request, expected.as_bytes()).expect("the body holds the id") + 5;
         let cookie = data_session.map(|id| format!(r#""mcp/session":{{"id":"{id}""#).into_bytes());
         ToolCall { request, id_at, expected: expected.into_bytes(), content, cookie, id: FIRST_ID }

@@ -10,5 +10,6 @@ mod mcp;
 pub(crate) use event_reader::{Event, EventReader};
 pub(crate) use http1::Connection;
 pub(crate) use mcp::{
-    Calling, Endpoint, ToolCall, emit_request, open_data_session, open_session, stream_request,
+    Calling, Endpoint, INITIALIZE, INITIALIZED, ToolCall, emit_request, open_data_session, open_session,
+    stream_request,
 };
