@@ -66,7 +66,7 @@ fn many_data_sessions_are_measured_and_cleaned_up() {
 /// The folder of the binaries, with those of Tenure in it. They belong to another package: when all packages are tested
 /// they are there, and otherwise they are built here.
 fn folder_with_gateways() -> PathBuf {
-    let folder = Path::new(env!("CARGO_BIN_EXE_tenure-bench")).parent().unwrap();
+    let folder = Path::new(env!("CARGO_BIN_EXE_tenure-bench")).parent().expect("a folder");
     let files = ["tenure", "examples/echo_stdio", "examples/native_echo"];
     if files.iter().all(|file| folder.join(file).is_file()) {
         return folder.to_owned();
@@ -77,7 +77,7 @@ fn folder_with_gateways() -> PathBuf {
     if folder.ends_with("release") {
         build.arg("--release");
     }
-    assert!(build.status().unwrap().success());
+    assert!(build.status().expect("cargo runs").success());
     folder.to_owned()
 }
 
@@ -111,8 +111,8 @@ fn gateways_are_measured_without_what_is_behind_them() {
         servers == [10.0, servers[1], 1.0, 1.0, 1.0] && (10.0..=11.0).contains(&servers[1]),
         "{servers:?}"
     );
-    for place in 0..5 {
-        let is_direct = rows[place]["is_direct"].as_bool().unwrap();
+    for (place, row) in rows.iter().enumerate() {
+        let is_direct = row["is_direct"].as_bool().unwrap();
         assert_eq!(figure(place, "gateway_cpu_us_per_call") == 0.0, is_direct, "{names:?} {place}");
         assert_eq!(figure(place, "gateway_bytes") == 0.0, is_direct, "{names:?} {place}");
         assert!(figure(place, "calls_per_second") > 0.0 && figure(place, "server_cpu_us_per_call") > 0.0);

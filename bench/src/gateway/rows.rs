@@ -256,7 +256,7 @@ mod tests {
         for entry in ENTRIES.iter().filter(|entry| matches!(entry.front, Front::Peer { .. })) {
             let mut words = entry.what.split(' ');
             let (name, version) = (words.next().unwrap(), words.next().unwrap());
-            let is_pinned = match words.next().unwrap() {
+            let is_pinned = match words.next().unwrap().trim_end_matches(',') {
                 "(npm)" => package.contains(&format!("\"{name}\": \"{version}\"")),
                 _ => pins.iter().any(|text| text.contains(&format!("\n{name}=={version}\n"))),
             };
