@@ -4,6 +4,7 @@ pub mod backend_contract;
 pub mod clock;
 pub mod crash;
 pub mod fake_backend;
+pub mod fake_client;
 pub mod faulty;
 pub mod runtime;
 pub mod sse;

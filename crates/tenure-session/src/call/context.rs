@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Caller, Outlet, Stage};
 use crate::error::{Error, Reason, RpcError};
-use crate::id::RequestId;
+use crate::id::{RequestId, Route};
 use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::clock::Time;
@@ -166,6 +166,14 @@ impl CallContext {
                 session.initialize().read::<Params>().ok().map(|params| params.client_info.name)
             }
             Owner::Stage(stage, _) => stage.client_info()?.read::<Info>().ok().map(|info| info.name),
+        }
+    }
+
+    /// The endpoint that the request came to.
+    pub fn route(&self) -> &Route {
+        match &self.owner {
+            Owner::Session(session, _) => session.route(),
+            Owner::Stage(stage, _) => stage.route(),
         }
     }
 

@@ -61,7 +61,12 @@ pub struct Fanout {
 }
 
 impl Fanout {
-    pub(crate) fn new(hub: Arc<Hub>, route: Route) -> Self {
+    /// For an endpoint where nobody listens yet.
+    pub fn new(route: Route) -> Self {
+        Self::within(Arc::default(), route)
+    }
+
+    pub(crate) fn within(hub: Arc<Hub>, route: Route) -> Self {
         Self { hub, route }
     }
 

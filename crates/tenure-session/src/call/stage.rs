@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, RpcError};
+use crate::id::Route;
 use crate::message::RawJson;
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -37,4 +38,6 @@ pub trait Stage: Send + Sync + 'static {
     fn started(&self) -> Time;
     /// The name in logs.
     fn label(&self) -> &str;
+    /// The endpoint that the request came to.
+    fn route(&self) -> &Route;
 }

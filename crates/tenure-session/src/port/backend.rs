@@ -6,7 +6,10 @@
 //! [`CallContext`], so that it lands on the right stream. What belongs to no request goes through the
 //! session's [`Outlet`].
 
+use std::sync::Arc;
+
 use super::BoxFuture;
+use super::responder::Responder;
 use crate::error::RpcError;
 use crate::id::Route;
 use crate::message::{Notification, RawJson, Request};
@@ -74,6 +77,12 @@ pub struct Call {
 pub trait Backend: Send + Sync + 'static {
     /// Opens a link and does the handshake.
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>>;
+
+    /// The same server for requests without a session. `None`: it knows only sessions, and whoever needs the other
+    /// puts a bridge in front.
+    fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
+        None
+    }
 }
 
 /// One live connection to a backend, serving one session.

@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub mod clock;
+pub mod responder;
 pub mod seal;
 pub mod store;
 

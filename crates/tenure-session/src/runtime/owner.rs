@@ -7,7 +7,7 @@ use super::session::Session;
 use super::stream::Origin;
 use crate::call::{CallContext, Caller};
 use crate::error::Error;
-use crate::id::RequestId;
+use crate::id::{RequestId, Route};
 use crate::message::{self, RawJson, Request};
 use crate::method::Method;
 use crate::rules::{self, LogLevel};
@@ -16,6 +16,10 @@ impl Session {
     /// The params of `initialize`.
     pub(crate) fn initialize(&self) -> RawJson {
         self.state.lock().initialize.clone()
+    }
+
+    pub(crate) fn route(&self) -> &Route {
+        &self.route
     }
 
     pub(crate) fn request_timeout(&self) -> Duration {

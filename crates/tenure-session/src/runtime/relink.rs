@@ -198,7 +198,7 @@ impl Session {
         };
         let outlet = self.next_outlet();
         let route = self.route.clone();
-        let fanout = Fanout::new(Arc::clone(&self.inner.hub), route.clone());
+        let fanout = Fanout::within(Arc::clone(&self.inner.hub), route.clone());
         let open = Open { params, revision, opening: Opening::Wake, route, outlet, fanout };
         let (result, _) = self.inner.open_link(self, open).await.map_err(not_started)?;
         self.greet().await;

@@ -289,7 +289,7 @@ impl Sessions {
 
     /// Tells all sessions of this endpoint something.
     pub fn fanout(&self) -> Fanout {
-        Fanout::new(Arc::clone(&self.0.hub), self.1.clone())
+        Fanout::within(Arc::clone(&self.0.hub), self.1.clone())
     }
 
     /// What is wrong with the store right now, in words for operators.

@@ -269,7 +269,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         opening: Opening::Wake,
         route: session.route.clone(),
         outlet: session.next_outlet(),
-        fanout: Fanout::new(Arc::clone(&inner.hub), session.route.clone()),
+        fanout: Fanout::within(Arc::clone(&inner.hub), session.route.clone()),
     };
     let (result, answered) = inner.open_link(&session, open).await.map_err(not_started)?;
     if answered != revision {

@@ -1,0 +1,166 @@
+//! A client of one request that is no session: what a responder or a link sees in its place.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tenure_session::call::{CallContext, Caller, Stage};
+use tenure_session::port::BoxFuture;
+use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::clock::Time;
+use tenure_session::protocol::MODERN;
+use tenure_session::{Error, Method, RawJson, Reason, Request, RequestId, Revision, Route, RpcError};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// How a question is answered.
+type Answers = dyn Fn(&Method, Value) -> Reply + Send + Sync;
+
+/// A client that takes down what it hears, and answers questions as it was told to.
+pub struct FakeClient {
+    capabilities: Value,
+    route: Route,
+    cancellation: CancellationToken,
+    answers: Mutex<Arc<Answers>>,
+    heard: Mutex<VecDeque<(Method, Value)>>,
+    more: Notify,
+}
+
+impl FakeClient {
+    /// A client that can do this much, and refuses every question.
+    pub fn new(capabilities: Value) -> Arc<Self> {
+        Arc::new(Self {
+            capabilities,
+            route: Route::MAIN,
+            cancellation: CancellationToken::new(),
+            answers: Mutex::new(Arc::new(|method: &Method, _| {
+                Err(RpcError::of(Reason::MethodNotFound, format!("nobody answers {method} here")))
+            })),
+            heard: Mutex::default(),
+            more: Notify::new(),
+        })
+    }
+
+    /// Answers questions like this from now on.
+    pub fn answer(&self, answers: impl Fn(&Method, Value) -> Reply + Send + Sync + 'static) {
+        *self.answers.lock() = Arc::new(answers);
+    }
+
+    /// Withdraws the request.
+    pub fn cancel(&self) {
+        self.cancellation.cancel();
+    }
+
+    /// The next notification that came.
+    ///
+    /// # Panics
+    /// When none comes for ten seconds.
+    pub async fn hear(&self) -> (Method, Value) {
+        let hear = async {
+            loop {
+                let more = self.more.notified();
+                let heard = self.heard.lock().pop_front();
+                if let Some(heard) = heard {
+                    return heard;
+                }
+                more.await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), hear).await.expect("something is heard in time")
+    }
+
+    /// All notifications that came and were not heard yet.
+    pub fn heard(&self) -> Vec<(Method, Value)> {
+        self.heard.lock().drain(..).collect()
+    }
+
+    /// A request of this client in the modern era. `params` get the `_meta` that a request needs; what they say there
+    /// already stays.
+    pub fn call(self: &Arc<Self>, id: u64, method: &str, mut params: Value) -> Call {
+        let meta = [
+            ("io.modelcontextprotocol/protocolVersion", json!(MODERN)),
+            ("io.modelcontextprotocol/clientCapabilities", self.capabilities.clone()),
+            ("io.modelcontextprotocol/clientInfo", json!({ "name": "fake", "version": "1" })),
+        ];
+        for (name, value) in meta {
+            let said = &mut params["_meta"][name];
+            if said.is_null() {
+                *said = value;
+            }
+        }
+        self.plain_call(id, method, &params)
+    }
+
+    /// A request with exactly these params.
+    pub fn plain_call(self: &Arc<Self>, id: u64, method: &str, params: &Value) -> Call {
+        let request = Request {
+            id: RequestId::from_number(id),
+            method: Method::new(method),
+            params: (!params.is_null()).then(|| RawJson::of(params)),
+        };
+        let stage: Arc<dyn Stage> = Arc::clone(self) as _;
+        let context = CallContext::staged(stage, &request, Caller::anonymous("test"));
+        Call { request, context }
+    }
+}
+
+impl std::fmt::Debug for FakeClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FakeClient").field("capabilities", &self.capabilities).finish_non_exhaustive()
+    }
+}
+
+fn value(params: Option<&RawJson>) -> Value {
+    params.map_or(Value::Null, |params| params.read().expect("params are JSON"))
+}
+
+impl Stage for FakeClient {
+    fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
+        self.heard.lock().push_back((method.clone(), value(params)));
+        self.more.notify_one();
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
+        let answers = Arc::clone(&self.answers.lock());
+        Box::pin(std::future::ready(answers(method, value(params))))
+    }
+
+    fn cancellation(&self) -> CancellationToken {
+        self.cancellation.clone()
+    }
+
+    fn capabilities(&self) -> RawJson {
+        RawJson::of(&self.capabilities)
+    }
+
+    fn client_info(&self) -> Option<RawJson> {
+        Some(RawJson::of(&json!({ "name": "fake", "version": "1" })))
+    }
+
+    fn protocol(&self) -> &'static str {
+        MODERN
+    }
+
+    fn revision(&self) -> Revision {
+        Revision::LATEST
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+
+    fn started(&self) -> Time {
+        Time::default()
+    }
+
+    fn label(&self) -> &str {
+        "s-fake"
+    }
+
+    fn route(&self) -> &Route {
+        &self.route
+    }
+}
