@@ -10,13 +10,14 @@ use tenure_backend::merge::{Member, MergedBackend};
 use tenure_backend::remote::{self, RemoteBackend};
 use tenure_backend::routes::Routes;
 use tenure_session::data::{DataLayer, KindOfState, Required};
+use tenure_session::exchange::{self, Caching, ExchangeLimits, Exchanges};
 use tenure_session::port::backend::Backend;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::port::seal::Seal;
-use tenure_session::port::store::{Space, Store};
+use tenure_session::port::store::{Expected, RecordKey, Space, Store, StoreError};
 use tenure_session::runtime::{Parts, Sessions};
 use tenure_session::state::States;
-use tenure_session::{Limits, Route};
+use tenure_session::{Limits, Route, SessionKey};
 use tenure_store::copy::{self, CopyError};
 pub(crate) use tenure_store::copy::{Progress as CopyProgress, Totals as CopyTotals, save_log};
 #[cfg(test)]
@@ -426,6 +427,7 @@ fn with_data_sessions(
 /// The parts of a running server.
 pub(crate) struct Assembled {
     pub(crate) sessions: Sessions,
+    pub(crate) exchanges: Option<Exchanges>,
     pub(crate) states: States,
     pub(crate) server: Server,
     pub(crate) store: Opened,
@@ -448,17 +450,23 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
         Access::InUse(failure) => return Err(failure),
     };
     let routes = served.routes.clone();
-    let (sessions, states) = sessions(&opened, config, config.limits.clone(), served)?;
-    let endpoint = |sessions: Sessions| Endpoint::new(sessions, config.rules.clone());
-    let named = routes.iter().map(|name| (name.clone(), endpoint(sessions.on(Route::named(name)))));
-    let router = Router::new(endpoint(sessions.clone())).with_named(named).with_doors(config.doors.clone());
+    let Running { sessions, exchanges, states } = run(&opened, config, config.limits.clone(), served).await?;
+    let endpoint = |route: Route| {
+        let endpoint = Endpoint::new(sessions.on(route.clone()), config.rules.clone());
+        match &exchanges {
+            Some(exchanges) => endpoint.with_exchanges(exchanges.on(route)),
+            None => endpoint,
+        }
+    };
+    let named = routes.iter().map(|name| (name.clone(), endpoint(Route::named(name))));
+    let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());
     let server = Server::bind(config.listen, router, tls, config.bounds.clone()).await.map_err(|error| {
         Failure::new(format!("cannot listen on `{}`", config.listen))
             .caused_by(error)
             .hint("stop the other process, or choose another address with `--listen`")
     })?;
     let folder = control_folder(config, &opened)?;
-    Ok(Assembled { sessions, states, server, store: opened, folder })
+    Ok(Assembled { sessions, exchanges, states, server, store: opened, folder })
 }
 
 /// The parts of a process that serves one client over stdio.
@@ -490,21 +498,71 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         max_lifetime: None,
         ..config.limits.clone()
     };
-    let (sessions, states) = sessions(&opened, config, limits, served)?;
+    let Running { sessions, states, .. } = run(&opened, config, limits, served).await?;
     let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace);
     let folder = control_folder(config, &opened)?;
     Ok(AssembledStdio { sessions, states, stdio, store: opened, folder })
 }
 
-fn sessions(
-    opened: &Opened,
-    config: &Config,
-    limits: Limits,
-    served: Served,
-) -> Result<(Sessions, States), Failure> {
+/// What serves clients.
+struct Running {
+    sessions: Sessions,
+    exchanges: Option<Exchanges>,
+    states: States,
+}
+
+async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -> Result<Running, Failure> {
     let store = Arc::clone(&opened.store);
+    let is_ours =
+        config.upstream.url.is_none() && config.backends.is_empty() && config.child.command.is_empty();
     let (backend, states) = with_data_sessions(config, served, &store)?;
-    Ok((Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits }), states))
+    let exchange_limits = ExchangeLimits {
+        max_running: config.exchanges.max_running,
+        max_parked: config.exchanges.max_parked,
+        stream_after: config.exchanges.stream_after,
+        ..ExchangeLimits::of(&limits)
+    };
+    let seal = request_state_seal(config, &store).await?;
+    let clock = Arc::new(SystemClock);
+    let parts = Parts { store, backend: Arc::clone(&backend), clock: Arc::clone(&clock) as _, limits };
+    let sessions = Sessions::start(parts);
+    let exchanges = backend.responder().map(|responder| {
+        Exchanges::start(exchange::Parts {
+            responder,
+            clock,
+            limits: exchange_limits,
+            seal,
+            fanout: sessions.fanout(),
+            eras: config.eras,
+            caching: if is_ours || config.exchanges.trust_public {
+                Caching::AsSaid
+            } else {
+                Caching::Private
+            },
+        })
+    });
+    Ok(Running { sessions, exchanges, states })
+}
+
+/// What seals the states that clients carry between attempts at a request: the key of a file, or one that the store
+/// keeps, so that they outlive the process.
+async fn request_state_seal(config: &Config, store: &Arc<dyn Store>) -> Result<Arc<dyn Seal>, Failure> {
+    if let Some(keys) = keys(config.exchanges.state_key_file.as_ref())? {
+        return Ok(Arc::new(keys));
+    }
+    let failed = |error: StoreError| Failure::new("cannot keep a key in the store").caused_by(error);
+    let place = RecordKey { space: Space::Store, key: SessionKey::from_bytes(*b"request states\0\0") };
+    let text = match store.get(place).await.map_err(failed)? {
+        Some(kept) => String::from_utf8_lossy(&kept.value).into_owned(),
+        None => {
+            let made = keys::generate().to_string();
+            store.put(place, made.clone().into(), Expected::Absent, None).await.map_err(failed)?;
+            made
+        }
+    };
+    let keys = Keys::parse(&text)
+        .map_err(|error| Failure::new("the key that the store keeps cannot be read").caused_by(error))?;
+    Ok(Arc::new(keys))
 }
 
 /// Where the control socket goes, if the store has a folder.

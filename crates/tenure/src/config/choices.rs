@@ -1,5 +1,6 @@
 //! Forms that choose: yes or no, one of some names, and what is logged.
 
+use tenure_session::Eras;
 use tenure_session::data::Required;
 use tenure_session::limits::{OnGap, UnknownEventId};
 use tenure_session::phase::Gate;
@@ -84,6 +85,11 @@ impl Choice for UnknownEventId {
 
 impl Choice for Durability {
     const ALL: &'static [(&'static str, Self)] = &[("os", Self::Os), ("disk", Self::Disk)];
+}
+
+impl Choice for Eras {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("both", Self::Both), ("legacy", Self::Legacy), ("modern", Self::Modern)];
 }
 
 impl Choice for Offer {

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use tenure_session::Eras;
 use tenure_session::limits::{OnGap, UnknownEventId};
 
 use super::choices::{Code, LogFilter, OneOf, Strict, Tools, YesNo};
@@ -99,6 +100,7 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
         "State that clients name by a cookie and models by a handle; it outlives their sessions.",
     ),
     ("streams", "What is kept so that a client can resume, and how streams behave."),
+    ("exchanges", "Requests without a session: revision 2026-07-28."),
     ("timeouts", "How long others may take to answer."),
     ("shutdown", "What happens when the process is told to stop."),
 ];
@@ -131,6 +133,9 @@ keys! {
     /// What an event survives once a client has seen it: with `os` a kill of the process, and a loss of power
     /// takes at most the last 100 ms; with `disk` a loss of power too, which costs a wait for the disk.
     "durability": OneOf<Durability> => config.durability;
+    /// Which revisions of MCP are served: `legacy` those with sessions, up to 2025-11-25; `modern` those without, from
+    /// 2026-07-28 on; `both` all of them at the same endpoint, each request by its own marks.
+    "eras": OneOf<Eras> => config.eras;
     /// A file with the key that encrypts the store. Without one the store is not encrypted.
     "store_key_file": Optional<File> => config.store_key_file;
 
@@ -303,6 +308,20 @@ keys! {
     /// What to do when events that a client asks for are gone: `report` goes on from the oldest kept one
     /// and says so in a comment, `warn` sends a `notifications/message` too, `error` answers 404.
     "streams.on_gap": OneOf<OnGap> => config.limits.on_gap;
+
+    /// Requests without a session that are answered at once, listens among them. Beyond it they get 429.
+    "exchanges.max_running": Count<1> => config.exchanges.max_running;
+    /// Calls that wait for their client to come back with the answers to questions.
+    "exchanges.max_parked": Count<0> => config.exchanges.max_parked;
+    /// How long an answer may take before it becomes a stream, so that proxies see that something goes on. The status
+    /// of a stream is always 200, so it should not be short.
+    "exchanges.stream_after": Span => config.exchanges.stream_after;
+    /// Whether what an upstream server declares `public` may be cached for everybody. Without it every answer is
+    /// `private` to its caller.
+    "exchanges.trust_public": YesNo => config.exchanges.trust_public;
+    /// A file with the key that seals what clients carry between attempts at a request. Without one a key is kept in
+    /// the store; several processes that serve the same clients need the same file.
+    "exchanges.state_key_file": Optional<File> => config.exchanges.state_key_file;
 
     /// The longest a backend may take for `initialize`.
     "timeouts.initialize": Span => config.limits.initialize_timeout;

@@ -55,6 +55,7 @@ fn no_sources_show_the_defaults() {
         listen = "127.0.0.1:8484"                # default
         store = "disk:"                          # default
         durability = "os"                        # default
+        eras = "both"                            # default
         # store_key_file is not set
 
         [log]
@@ -147,6 +148,13 @@ fn no_sources_show_the_defaults() {
         unknown_event_id = "fresh"               # default
         on_gap = "report"                        # default
 
+        [exchanges]
+        max_running = 10000                      # default
+        max_parked = 1000                        # default
+        stream_after = "10s"                     # default
+        trust_public = false                     # default
+        # state_key_file is not set
+
         [timeouts]
         initialize = "1m"                        # default
         request = "5m"                           # default
@@ -215,6 +223,9 @@ fn the_later_layer_wins_and_show_says_which() {
         # carry_key_file is not set
 
         [streams]
+
+        [exchanges]
+        # state_key_file is not set
 
         [timeouts]
 
@@ -364,6 +375,7 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
         "max_memory",
         "max_files",
         "carry_key_file",
+        "state_key_file",
         "url",
     ];
     without_examples.retain(|line| !examples.iter().any(|key| line.starts_with(&format!("{key} = "))));
