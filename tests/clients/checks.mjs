@@ -24,6 +24,28 @@ export function readScenarios(folder) {
     });
 }
 
+/** A scenario that skipped all it has did not pass, though nothing in it failed. */
 export function isGood({ checks, problem }) {
-  return problem === undefined && checks.every(({ status }) => status !== 'FAILURE');
+  return problem === undefined && checks.every(isGoodCheck) && checks.some(({ status }) => status !== 'SKIPPED');
+}
+
+export function isGoodCheck({ status }) {
+  return status !== 'FAILURE';
+}
+
+/**
+ * What is expected not to pass on a leg: the lines of `expected.txt` that name it, or all legs. Each is
+ * `LEG REVISION SCENARIO[:CHECK] REASON`.
+ */
+export function readExpected(file, leg) {
+  return readFileSync(file, 'utf8')
+    .split('\n')
+    .filter(line => line.trim() !== '' && !line.startsWith('#'))
+    .map(line => {
+      const [, where, revision, what, reason] = /^(\S+)\s+(\S+)\s+(\S+)\s+(\S.*)$/.exec(line) ?? [];
+      if (reason === undefined) throw new Error(`cannot read this line of ${file}: ${line}`);
+      const [scenario, check] = what.split(':');
+      return { where, revision, scenario, check, reason };
+    })
+    .filter(({ where }) => where === '*' || where === leg);
 }

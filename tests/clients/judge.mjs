@@ -1,36 +1,38 @@
 // Judges what the conformance suite saved: reads every `checks.json`, not what the suite printed.
 //
-// Usage: node judge.mjs OUT REVISION=SCENARIOS...
+// Usage: node judge.mjs OUT LEG REVISION=SCENARIOS...
 // OUT/REVISION holds one folder per scenario and the exit code of the suite in `status`. A scenario
-// passes if it has checks and none of them failed. A revision with fewer scenarios than given
-// fails, since a suite that ran nothing must not pass.
+// passes if it has checks, none of them failed and not all were skipped. A revision with fewer scenarios
+// than given fails, since a suite that ran nothing must not pass. What `expected.txt` lists for the leg
+// must not pass: an entry that does is out of date, and fails too.
 
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import process from 'node:process';
 
-import { STATUSES, isGood, readScenarios } from './checks.mjs';
+import { STATUSES, isGood, isGoodCheck, readExpected, readScenarios } from './checks.mjs';
 
-const COLUMNS = ['revision', 'scenarios', 'passed', 'failed', ...STATUSES];
+const COLUMNS = ['revision', 'scenarios', 'passed', 'expected', 'failed', ...STATUSES];
 
-const [out, ...expectations] = process.argv.slice(2);
+const [out, leg, ...sets] = process.argv.slice(2);
+const expectations = readExpected(join(import.meta.dirname, 'expected.txt'), leg);
 const rows = [];
 const remarks = [];
 let passed = 0;
 let failed = 0;
 
-for (const expectation of expectations) {
-  const [revision, least] = expectation.split('=');
+for (const set of sets) {
+  const [revision, least] = set.split('=');
   const scenarios = readScenarios(join(out, revision));
-  const good = scenarios.filter(isGood);
-  let bad = scenarios.length - good.length;
+  const listed = expectations.filter(entry => entry.revision === revision);
+  const verdicts = scenarios.map(scenario => judge(scenario, revision, listed));
+  const count = verdict => verdicts.filter(it => it === verdict).length;
+  let bad = count('failed');
 
-  for (const { name, checks, problem } of scenarios) {
-    if (problem !== undefined) remarks.push(`FAILURE ${revision} ${name}: ${problem}`);
-    for (const check of checks) {
-      if (check.status === 'SUCCESS' || check.status === 'INFO') continue;
-      remarks.push(`${check.status} ${revision} ${name}: ${check.id}: ${check.errorMessage ?? check.description}`);
-    }
+  for (const { scenario, check } of listed) {
+    if (scenarios.some(({ name }) => name === scenario)) continue;
+    bad += 1;
+    remarks.push(`FAILURE ${revision} ${label(scenario, check)}: listed in expected.txt, but it did not run`);
   }
   // A scenario that left no trace counts as failed.
   if (scenarios.length < Number(least)) {
@@ -38,14 +40,14 @@ for (const expectation of expectations) {
     remarks.push(`FAILURE ${revision}: ${scenarios.length} scenarios ran, expected at least ${least}`);
   }
   const status = readFileSync(join(out, revision, 'status'), 'utf8').trim();
-  if (status !== '0' && bad === 0) {
+  if (status !== '0' && bad === 0 && count('expected') === 0) {
     bad += 1;
     remarks.push(`FAILURE ${revision}: the suite exited with ${status}, see ${revision}/suite.log`);
   }
 
-  const count = wanted => scenarios.flatMap(({ checks }) => checks).filter(({ status }) => status === wanted).length;
-  rows.push([revision, scenarios.length, good.length, bad, ...STATUSES.map(count)]);
-  passed += good.length;
+  const of = wanted => scenarios.flatMap(({ checks }) => checks).filter(({ status }) => status === wanted).length;
+  rows.push([revision, scenarios.length, count('passed'), count('expected'), bad, ...STATUSES.map(of)]);
+  passed += count('passed');
   failed += bad;
 }
 
@@ -53,6 +55,44 @@ print([COLUMNS, ...rows]);
 for (const remark of remarks) console.log(remark);
 console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed === 0 && passed > 0 ? 0 : 1);
+
+/** `passed`, `failed`, or `expected` for one that does not pass and is listed. */
+function judge(scenario, revision, listed) {
+  const { name, checks, problem } = scenario;
+  const entries = listed.filter(entry => entry.scenario === name);
+  const whole = entries.find(({ check }) => check === undefined);
+  const excused = check => entries.find(entry => entry.check === check.id);
+  if (problem !== undefined) remarks.push(`FAILURE ${revision} ${name}: ${problem}`);
+  if (whole !== undefined) remarks.push(`EXPECTED ${revision} ${name}: ${whole.reason}`);
+  for (const check of checks) {
+    if (check.status === 'SUCCESS' || check.status === 'INFO' || whole !== undefined) continue;
+    const reason = excused(check)?.reason;
+    const word = reason === undefined ? check.status : 'EXPECTED';
+    const why = reason ?? check.errorMessage ?? check.description;
+    remarks.push(`${word} ${revision} ${name}: ${check.id}: ${why}`);
+  }
+  const stale = entries.filter(({ check }) =>
+    check === undefined
+      ? isGood(scenario)
+      : !checks.some(({ id, status }) => id === check && (status === 'FAILURE' || status === 'SKIPPED')),
+  );
+  for (const { check } of stale) {
+    remarks.push(`FAILURE ${revision} ${label(name, check)}: it passes, but expected.txt says that it does not`);
+  }
+  if (stale.length > 0 || problem !== undefined) return 'failed';
+  if (whole !== undefined) return 'expected';
+  if (isGood(scenario)) return 'passed';
+  const excuses = checks.filter(check => !isGoodCheck(check)).every(excused);
+  if (entries.length > 0 && excuses) return 'expected';
+  if (checks.every(({ status }) => status === 'SKIPPED')) {
+    remarks.push(`FAILURE ${revision} ${name}: the suite skipped it, and expected.txt does not list it`);
+  }
+  return 'failed';
+}
+
+function label(scenario, check) {
+  return check === undefined ? scenario : `${scenario}:${check}`;
+}
 
 function print(table) {
   const widths = table[0].map((_, column) => Math.max(...table.map(row => `${row[column]}`.length)));

@@ -2,8 +2,9 @@
 //!
 //! Run it with `cargo run --release --example conformance -- --listen 127.0.0.1:3103`; `./dev
 //! conformance` does, and runs the suite against it. `--backend rmcp` serves the same fixtures from an
-//! rmcp `ServerHandler` instead of a native one. `--backend rmcp-alone` serves that on rmcp's own HTTP service, with
-//! nothing of ours but the fixtures: a server to stand behind the gateway.
+//! rmcp `ServerHandler` instead of a native one. `--backend rmcp-alone` serves that on rmcp's own service, with
+//! nothing of ours but the fixtures: a server to stand behind the gateway. For that there are also `--eras
+//! legacy|modern`, to know only one era, and `--stdio`, to serve whoever started it.
 
 #![expect(clippy::print_stdout, reason = "the first line on standard output is the endpoint")]
 
@@ -15,40 +16,40 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use axum::Router;
+use rmcp::ServiceExt;
+use rmcp::model::ProtocolVersion;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use tenure::Node;
 use tenure::config::{Config, Sources};
+use tenure::{Node, StdioNode};
 use tenure_backend::native::Native;
 use tenure_backend::rmcp::RmcpBackend;
 use tenure_session::port::backend::Backend;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use rmcp_handler::Newsroom;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let mut listen = "127.0.0.1:0".to_owned();
-    let mut store = "memory:".to_owned();
-    let mut backend: Arc<dyn Backend> = Arc::new(Native::new(|_| native::Fixtures));
-    let mut is_alone = false;
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let value = args.next().with_context(|| format!("{arg} needs a value"))?;
-        match (arg.as_str(), value.as_str()) {
-            ("--listen", _) => listen = value,
-            ("--store", _) => store = value,
-            ("--backend", "native") => {}
-            ("--backend", "rmcp") => backend = Arc::new(RmcpBackend::new(|| rmcp_handler::Fixtures)),
-            ("--backend", "rmcp-alone") => is_alone = true,
-            _ => bail!("use --listen ADDRESS, --store URL and --backend native|rmcp|rmcp-alone"),
-        }
+    let options = Options::read()?;
+    if options.is_alone {
+        return alone(&options).await;
     }
-    if is_alone {
-        return serve_alone(&listen).await;
-    }
-    let flags = vec![("listen".to_owned(), listen), ("store".to_owned(), store)];
+    let backend: Arc<dyn Backend> = match options.is_rmcp {
+        true => Arc::new(RmcpBackend::new(rmcp_handler::Fixtures::new)),
+        false => Arc::new(Native::new(|open| native::Fixtures::new(open.fanout.clone()))),
+    };
+    let mut flags = vec![("listen".to_owned(), options.listen), ("store".to_owned(), options.store)];
+    flags.extend(options.eras.map(|eras| ("eras".to_owned(), eras)));
     let sources = Sources { flags, ..Sources::default() };
     let (config, _) = Config::load(&sources)?;
     tenure::logs::start(&config.log)?;
+    if options.is_stdio {
+        let node = StdioNode::with_backend(&config, backend).await?;
+        node.run(tokio::io::stdin(), tokio::io::stdout(), CancellationToken::new()).await;
+        return Ok(());
+    }
     let node = Node::with_backend(&config, backend).await?;
     println!("{}", node.url());
     tokio::signal::ctrl_c().await?;
@@ -56,10 +57,61 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn serve_alone(listen: &str) -> anyhow::Result<()> {
+struct Options {
+    listen: String,
+    store: String,
+    eras: Option<String>,
+    is_rmcp: bool,
+    is_alone: bool,
+    is_stdio: bool,
+}
+
+impl Options {
+    fn read() -> anyhow::Result<Self> {
+        let (listen, store) = ("127.0.0.1:0".to_owned(), "memory:".to_owned());
+        let mut read = Self { listen, store, eras: None, is_rmcp: false, is_alone: false, is_stdio: false };
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            if arg == "--stdio" {
+                read.is_stdio = true;
+                continue;
+            }
+            let value = args.next().with_context(|| format!("{arg} needs a value"))?;
+            match (arg.as_str(), value.as_str()) {
+                ("--listen", _) => read.listen = value,
+                ("--store", _) => read.store = value,
+                ("--eras", "both" | "legacy" | "modern") => read.eras = Some(value),
+                ("--backend", "native") => {}
+                ("--backend", "rmcp") => read.is_rmcp = true,
+                ("--backend", "rmcp-alone") => read.is_alone = true,
+                _ => bail!(
+                    "use --listen ADDRESS, --store URL, --backend native|rmcp|rmcp-alone, --eras both|legacy|modern \
+                     and --stdio"
+                ),
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// Serves the fixtures with rmcp's own means.
+async fn alone(options: &Options) -> anyhow::Result<()> {
+    let is_served = |version: &ProtocolVersion| match options.eras.as_deref() {
+        Some("legacy") => *version < ProtocolVersion::V_2026_07_28,
+        Some("modern") => *version >= ProtocolVersion::V_2026_07_28,
+        _ => true,
+    };
+    let versions =
+        ProtocolVersion::KNOWN_VERSIONS.iter().filter(|version| is_served(version)).cloned().collect();
+    let fixtures = rmcp_handler::Fixtures::alone(Newsroom::new(), versions);
+    if options.is_stdio {
+        fixtures.serve((tokio::io::stdin(), tokio::io::stdout())).await?.waiting().await?;
+        return Ok(());
+    }
     let (sessions, config) =
         (Arc::new(LocalSessionManager::default()), StreamableHttpServerConfig::default());
-    let service = StreamableHttpService::new(|| Ok(rmcp_handler::Fixtures), sessions, config);
+    let service = StreamableHttpService::new(move || Ok(fixtures.clone()), sessions, config);
+    let listen = &options.listen;
     let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     println!("http://{}/mcp", listener.local_addr()?);
     let serving = axum::serve(listener, Router::new().route_service("/mcp", service));

@@ -1,10 +1,8 @@
-//! The fixed content of the fixtures.
+//! The tools: their list, and what those answer that only answer.
 
 use serde_json::{Value, json};
 
-pub(crate) const PNG: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8/5+hHgAHggJ/PchI7wAAAABJRU5ErkJggg==";
-pub(crate) const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA=";
+use super::{PNG, WAV};
 
 pub(crate) fn tools() -> Value {
     let plain = [
@@ -19,6 +17,20 @@ pub(crate) fn tools() -> Value {
         ("test_elicitation_sep1034_defaults", "Elicits with default values"),
         ("test_elicitation_sep1330_enums", "Elicits with all kinds of enums"),
         ("test_reconnection", "Closes its connection before it answers"),
+        ("test_missing_capability", "Needs a client that lets it ask its model"),
+        ("test_logging_tool", "Writes a log message, if anybody wants one"),
+        ("test_streaming_elicitation", "Asks the user"),
+        ("test_trigger_tool_change", "Says that the list of tools changed"),
+        ("test_trigger_prompt_change", "Says that the list of prompts changed"),
+        ("test_trigger_resource_update", "Says that the watched resource changed"),
+        ("test_input_required_result_elicitation", "Asks the user for a name"),
+        ("test_input_required_result_sampling", "Asks the model a question"),
+        ("test_input_required_result_list_roots", "Asks for the roots"),
+        ("test_input_required_result_request_state", "Asks, and gives a state along"),
+        ("test_input_required_result_tampered_state", "Asks, and takes no state that is not its own"),
+        ("test_input_required_result_multiple_inputs", "Asks several questions at once"),
+        ("test_input_required_result_multi_round", "Asks twice"),
+        ("test_input_required_result_capabilities", "Asks only what the client can answer"),
     ];
     let mut tools: Vec<Value> = plain
         .into_iter()
@@ -32,6 +44,11 @@ pub(crate) fn tools() -> Value {
         "Reports progress in steps, then answers",
         &json!({ "type": "object", "properties": { "steps": { "type": "integer" }, "interval_ms": { "type": "integer" } } }),
     ));
+    tools.push(tool(
+        "test_custom_header",
+        "Has an argument that stands in a header too",
+        &json!({ "type": "object", "properties": { "value": { "type": "string", "x-mcp-header": "Value" } } }),
+    ));
     tools.push(tool("json_schema_2020_12_tool", "Has a schema with many keywords", &schema_2020_12()));
     json!({ "tools": tools })
 }
@@ -40,7 +57,7 @@ fn tool(name: &str, description: &str, schema: &Value) -> Value {
     json!({ "name": name, "description": description, "inputSchema": schema })
 }
 
-pub(crate) fn schema_2020_12() -> Value {
+fn schema_2020_12() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
@@ -64,73 +81,6 @@ pub(crate) fn schema_2020_12() -> Value {
     })
 }
 
-pub(crate) fn resources() -> Value {
-    json!({ "resources": [
-        { "uri": "test://static-text", "name": "static-text", "description": "A text", "mimeType": "text/plain" },
-        { "uri": "test://static-binary", "name": "static-binary", "description": "An image", "mimeType": "image/png" },
-        { "uri": "test://watched-resource", "name": "watched-resource", "description": "To subscribe to", "mimeType": "text/plain" },
-    ] })
-}
-
-pub(crate) fn templates() -> Value {
-    json!({ "resourceTemplates": [{
-        "uriTemplate": "test://template/{id}/data", "name": "template", "description": "Data by id", "mimeType": "application/json",
-    }] })
-}
-
-pub(crate) fn read(uri: &str) -> Option<Value> {
-    let text = |mime: &str, text: String| json!({ "uri": uri, "mimeType": mime, "text": text });
-    let content = match uri {
-        "test://static-text" => text("text/plain", "This is the content of the static text resource.".into()),
-        "test://static-binary" => json!({ "uri": uri, "mimeType": "image/png", "blob": PNG }),
-        "test://watched-resource" => text("text/plain", "Watched resource content".into()),
-        _ => {
-            let id = uri.strip_prefix("test://template/")?.strip_suffix("/data")?;
-            let data = json!({ "id": id, "templateTest": true, "data": format!("Data for ID: {id}") });
-            text("application/json", data.to_string())
-        }
-    };
-    Some(json!({ "contents": [content] }))
-}
-
-pub(crate) fn prompts() -> Value {
-    let argument = |name: &str| json!({ "name": name, "description": "An argument", "required": true });
-    json!({ "prompts": [
-        { "name": "test_simple_prompt", "description": "A simple prompt" },
-        { "name": "test_prompt_with_arguments", "description": "With arguments", "arguments": [argument("arg1"), argument("arg2")] },
-        { "name": "test_prompt_with_embedded_resource", "description": "With a resource", "arguments": [argument("resourceUri")] },
-        { "name": "test_prompt_with_image", "description": "With an image" },
-    ] })
-}
-
-pub(crate) fn prompt(name: &str, arguments: &serde_json::Map<String, Value>) -> Option<Value> {
-    let user = |content: Value| json!({ "role": "user", "content": content });
-    let text = |text: &str| json!({ "type": "text", "text": text });
-    let argument = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let messages = match name {
-        "test_simple_prompt" => vec![user(text("This is a simple prompt for testing."))],
-        "test_prompt_with_arguments" => {
-            let (first, second) = (argument("arg1"), argument("arg2"));
-            vec![user(text(&format!("Prompt with arguments: arg1='{first}', arg2='{second}'")))]
-        }
-        "test_prompt_with_embedded_resource" => {
-            let resource = json!({
-                "uri": argument("resourceUri"), "mimeType": "text/plain", "text": "Embedded resource content for testing.",
-            });
-            vec![
-                user(json!({ "type": "resource", "resource": resource })),
-                user(text("Please process the embedded resource above.")),
-            ]
-        }
-        "test_prompt_with_image" => vec![
-            user(json!({ "type": "image", "data": PNG, "mimeType": "image/png" })),
-            user(text("Please analyze the image above.")),
-        ],
-        _ => return None,
-    };
-    Some(json!({ "messages": messages }))
-}
-
 /// The content of the tools that only answer.
 pub(crate) fn content(tool: &str) -> Option<Value> {
     let text = |text: &str| json!({ "type": "text", "text": text });
@@ -152,6 +102,7 @@ pub(crate) fn content(tool: &str) -> Option<Value> {
             image(),
             resource("test://mixed-content-resource", "application/json", r#"{"test":"data","value":123}"#),
         ]),
+        "test_custom_header" => json!([text("The header is the point of this tool.")]),
         "json_schema_2020_12_tool" => json!([text("The schema is the point of this tool.")]),
         _ => return None,
     })

@@ -1,0 +1,119 @@
+//! The tools that do more than answer with fixed content.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_session::call::{Fanout, News};
+use tenure_session::exchange::capability::{self, Capability};
+use tenure_session::runtime::CallContext;
+use tenure_session::{Method, RawJson, Reason, RpcError};
+
+use super::rounds::capabilities;
+use super::{Named, is_modern, parse, text};
+use crate::catalog;
+
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub(super) async fn call(context: &CallContext, fanout: &Fanout, call: &Named) -> Result<Value, RpcError> {
+    let name = call.name.as_str();
+    if let Some(content) = catalog::content(name) {
+        return Ok(json!({ "content": content }));
+    }
+    let argument = |name: &str| call.arguments.get(name).and_then(Value::as_str).unwrap_or_default();
+    let number =
+        |name: &str, default: u64| call.arguments.get(name).and_then(Value::as_u64).unwrap_or(default);
+    match name {
+        "test_error_handling" => Ok(failed("This tool intentionally returns an error for testing")),
+        "test_tool_with_progress" => {
+            for step in [0.0, 50.0, 100.0] {
+                report(context, step, 100.0).await?;
+                tokio::time::sleep(PAUSE).await;
+            }
+            Ok(text("Progress reported"))
+        }
+        "test_long_task" => {
+            let (steps, interval) = (number("steps", 5), Duration::from_millis(number("interval_ms", 100)));
+            for step in 1..=steps {
+                report(context, step as f64, steps as f64).await?;
+                tokio::time::sleep(interval).await;
+            }
+            Ok(text(&format!("done after {steps} steps")))
+        }
+        "test_tool_with_logging" => {
+            for line in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
+                log(context, line).await?;
+                tokio::time::sleep(PAUSE).await;
+            }
+            Ok(text("Tool with logging executed successfully"))
+        }
+        "test_logging_tool" => {
+            log(context, "Tool execution logged").await?;
+            Ok(text("Logged, if anybody wants to hear of it"))
+        }
+        "test_reconnection" => {
+            context.close_connection();
+            tokio::time::sleep(PAUSE * 2).await;
+            Ok(text("Reconnection test completed successfully"))
+        }
+        "test_missing_capability" => match capabilities(context).has(&Capability::Sampling) {
+            true => Ok(text("The client lets its model be asked")),
+            false if is_modern(context) => Err(capability::missing(&[Capability::Sampling]).to_rpc()),
+            // Sessions have no code for this.
+            false => Ok(failed("The client does not let its model be asked")),
+        },
+        "test_trigger_tool_change" => {
+            fanout.list_changed(News::Tools);
+            Ok(text("The list of tools is said to have changed"))
+        }
+        "test_trigger_prompt_change" => {
+            fanout.list_changed(News::Prompts);
+            Ok(text("The list of prompts is said to have changed"))
+        }
+        "test_trigger_resource_update" => {
+            fanout.resource_updated(catalog::WATCHED);
+            Ok(text("The watched resource is said to have changed"))
+        }
+        "test_sampling" => sample(context, argument("prompt")).await,
+        "test_elicitation" => {
+            let answer = elicit(context, argument("message"), name).await?;
+            Ok(text(&format!("User response: {answer}")))
+        }
+        "test_elicitation_sep1034_defaults" | "test_elicitation_sep1330_enums" => {
+            let answer = elicit(context, "Please fill in the form", name).await?;
+            let (action, content) = (&answer["action"], &answer["content"]);
+            let action = action.as_str().unwrap_or_default();
+            Ok(text(&format!("Elicitation completed: action={action}, content={content}")))
+        }
+        _ => Err(RpcError::of(Reason::InvalidParams, format!("Unknown tool: {name}"))),
+    }
+}
+
+/// A result that says that the tool failed.
+pub(super) fn failed(why: &str) -> Value {
+    let mut result = text(why);
+    result["isError"] = true.into();
+    result
+}
+
+async fn report(context: &CallContext, step: f64, total: f64) -> Result<(), RpcError> {
+    context.progress(step, Some(total), Some("working")).await.map_err(|error| error.to_rpc())
+}
+
+async fn log(context: &CallContext, line: &str) -> Result<(), RpcError> {
+    let params = RawJson::of(&json!({ "level": "info", "logger": "fixtures", "data": line }));
+    context.notify(&Method::LogMessage, Some(&params)).await.map_err(|error| error.to_rpc())
+}
+
+async fn sample(context: &CallContext, prompt: &str) -> Result<Value, RpcError> {
+    let message = json!({ "role": "user", "content": { "type": "text", "text": prompt } });
+    let params = RawJson::of(&json!({ "messages": [message], "maxTokens": 100 }));
+    let answer = context.ask(&Method::SamplingCreateMessage, Some(&params)).await?;
+    let answer: Value = parse(&answer)?;
+    Ok(text(&format!("LLM response: {}", answer["content"]["text"].as_str().unwrap_or_default())))
+}
+
+async fn elicit(context: &CallContext, message: &str, tool: &str) -> Result<Value, RpcError> {
+    let schema = catalog::elicitation_schema(tool);
+    let params = RawJson::of(&json!({ "message": message, "requestedSchema": schema }));
+    parse(&context.ask(&Method::ElicitationCreate, Some(&params)).await?)
+}
