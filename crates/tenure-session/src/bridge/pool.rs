@@ -148,9 +148,10 @@ enum Named {
 }
 
 impl Pool {
-    pub(super) fn new(backend: Arc<dyn Backend>, limits: PoolLimits) -> Arc<Self> {
+    pub(super) fn new(backend: Arc<dyn Backend>, mut limits: PoolLimits) -> Arc<Self> {
         // More permits than a semaphore can have are as good as no limit.
-        let max = limits.max.min(Semaphore::MAX_PERMITS);
+        limits.max = limits.max.min(Semaphore::MAX_PERMITS);
+        let max = limits.max;
         Arc::new(Self {
             backend,
             limits,
