@@ -14,6 +14,7 @@ mod guise;
 mod listening;
 mod listens;
 mod pool;
+pub mod probe;
 pub mod rounds;
 pub mod rules;
 mod seat;

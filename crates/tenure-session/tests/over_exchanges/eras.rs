@@ -191,7 +191,7 @@ fn no_method() -> RpcError {
 
 /// A half's own error for an answer with this status and nothing else.
 fn status(status: u16) -> RpcError {
-    Error::new(Reason::BackendUnavailable, "no JSON-RPC").with("httpStatus", status).to_rpc()
+    Error::new(Reason::BackendUnavailable, "no JSON-RPC").with("status", status).to_rpc()
 }
 
 #[tokio::test]

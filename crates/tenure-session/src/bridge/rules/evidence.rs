@@ -54,14 +54,14 @@ pub enum Verdict {
 /// Reads how a server answered out of the error that one of its halves gives in place of an answer.
 ///
 /// An error that the server wrote passes through the halves as it is. Where there was none, theirs is our own: its
-/// `data.httpStatus` is the status that the server answered with, if it answered at all. A limit of ours, or our own
+/// `data.status` is the status that the server answered with, if it answered at all. A limit of ours, or our own
 /// end, is nothing that the server said.
 pub fn heard(over: Over, error: &RpcError) -> (Way, Said<'_>) {
     const BROKEN: [Reason; 2] = [Reason::BackendUnavailable, Reason::TimedOut];
     const OURS: [Reason; 4] =
         [Reason::TooManyProcesses, Reason::Draining, Reason::Interrupted, Reason::Cancelled];
     let is = |reasons: &[Reason]| reasons.iter().any(|reason| error.is(*reason));
-    let status = || codes::data(error)?.get("httpStatus")?.parse().ok();
+    let status = || codes::data(error)?.get("status")?.parse().ok();
     match over {
         Over::Http if is(&BROKEN) => (Way::Http(status()), Said::Nothing),
         Over::Pipes if is(&BROKEN) => (Way::Pipes, Said::Nothing),
@@ -256,8 +256,8 @@ mod tests {
     fn what_the_halves_errors_say() {
         let own = |reason| crate::error::Error::new(reason, "m");
         let table = [
-            (own(Reason::BackendUnavailable).with("httpStatus", 404).to_rpc(), Verdict::No, Verdict::No),
-            (own(Reason::BackendUnavailable).with("httpStatus", 503).to_rpc(), Verdict::Unknown, Verdict::No),
+            (own(Reason::BackendUnavailable).with("status", 404).to_rpc(), Verdict::No, Verdict::No),
+            (own(Reason::BackendUnavailable).with("status", 503).to_rpc(), Verdict::Unknown, Verdict::No),
             (own(Reason::BackendUnavailable).to_rpc(), Verdict::Unknown, Verdict::No),
             (own(Reason::TimedOut).to_rpc(), Verdict::Unknown, Verdict::No),
             (own(Reason::TooManyProcesses).to_rpc(), Verdict::Unknown, Verdict::Unknown),
