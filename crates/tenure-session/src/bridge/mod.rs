@@ -8,7 +8,9 @@
 mod discovery;
 mod eras;
 mod guise;
+mod held;
 mod listening;
+mod relisten;
 pub mod rounds;
 pub mod rules;
 mod sessions;
