@@ -277,7 +277,14 @@ impl Both {
         let again = Call { request: call.request.clone(), context: call.context.clone() };
         let reply = self.modern.respond(call).await;
         drop(turn);
-        match verdict_of(self.over, is_discovery, &reply) {
+        let verdict = match &reply {
+            // Perhaps it is not what it was. Silence is no answer here: it may have come between.
+            Err(error) if !is_discovery && evidence::casts_doubt(error) => {
+                verdict_of(Over::Http, true, &self.modern.respond(discovery(&again)).await)
+            }
+            reply => verdict_of(self.over, is_discovery, reply),
+        };
+        match verdict {
             // It did not take the request.
             Verdict::No => self.exchanges.respond(again).await,
             Verdict::Yes | Verdict::Unknown => reply,
