@@ -24,9 +24,14 @@ export function readScenarios(folder) {
     });
 }
 
-/** A scenario that skipped all it has did not pass, though nothing in it failed. */
+/** Nothing in it failed, and not all of it was skipped. */
 export function isGood({ checks, problem }) {
   return problem === undefined && checks.every(isGoodCheck) && checks.some(({ status }) => status !== 'SKIPPED');
+}
+
+/** Something in it succeeded, too: there are scenarios that only remark that they found nothing to look at. */
+export function isProven(scenario) {
+  return isGood(scenario) && scenario.checks.some(({ status }) => status === 'SUCCESS');
 }
 
 export function isGoodCheck({ status }) {
