@@ -1,16 +1,20 @@
 //! Serves handlers that live in this process and are written against the port itself.
 //!
 //! A handler gets requests with their params unread and answers with raw JSON, so nothing is parsed or
-//! built that it does not ask for. One handler is made per session; what it keeps is the session's.
+//! built that it does not ask for. One handler is made per session; what it keeps is the session's. One more is made
+//! for all requests that belong to no session.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
+use tenure_session::call::{Fanout, Outlet};
+use tenure_session::exchange::Listens;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
-use tenure_session::{Notification, RawJson, RpcError};
+use tenure_session::port::responder::Responder;
+use tenure_session::{Method, Notification, RawJson, Reason, RpcError};
 
-/// Answers the requests of one session.
+/// Answers the requests of one session, or all those that belong to none.
 pub trait Handler: Send + Sync + 'static {
     /// What the server says of itself at `initialize`.
     fn introduction(&self) -> Introduction;
@@ -37,14 +41,33 @@ pub struct Introduction {
     pub instructions: Option<&'static str>,
 }
 
-/// A backend that makes a handler for every session.
+/// What a handler is made for.
+#[derive(Debug)]
+pub struct Made<'a> {
+    fanout: &'a Fanout,
+    outlet: Option<&'a Outlet>,
+}
+
+impl Made<'_> {
+    /// Where news goes that concerns everybody.
+    pub fn fanout(&self) -> &Fanout {
+        self.fanout
+    }
+
+    /// Where messages go that belong to no request. `None` for requests without a session: there is nobody.
+    pub fn outlet(&self) -> Option<&Outlet> {
+        self.outlet
+    }
+}
+
+/// A backend that makes a handler for every session, and one for all requests without.
 pub struct Native<F> {
     make: F,
 }
 
 impl<F, H> Native<F>
 where
-    F: Fn(&Open) -> H + Send + Sync + 'static,
+    F: Fn(&Made<'_>) -> H + Send + Sync + 'static,
     H: Handler,
 {
     /// A backend whose handlers come from `make`.
@@ -55,22 +78,89 @@ where
 
 impl<F, H> Backend for Native<F>
 where
-    F: Fn(&Open) -> H + Send + Sync + 'static,
+    F: Fn(&Made<'_>) -> H + Send + Sync + 'static,
     H: Handler,
 {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
-        let handler = (self.make)(&open);
+        let handler = (self.make)(&Made { fanout: &open.fanout, outlet: Some(&open.outlet) });
         let introduction = handler.introduction();
         let mut result = json!({
             "protocolVersion": open.revision.as_str(),
             "capabilities": introduction.capabilities,
-            "serverInfo": { "name": introduction.name, "version": introduction.version },
+            "serverInfo": introduction.server_info(),
         });
         if let Some(instructions) = introduction.instructions {
             result["instructions"] = instructions.into();
         }
         let link = Box::new(NativeLink { handler: Arc::new(handler) });
         Box::pin(std::future::ready(Ok(Opened { link, result: RawJson::of(&result) })))
+    }
+
+    fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
+        Some(Arc::new(NativeResponder { native: self, begun: OnceLock::new() }))
+    }
+}
+
+impl Introduction {
+    fn server_info(&self) -> Value {
+        json!({ "name": self.name, "version": self.version })
+    }
+}
+
+/// Requests without a session.
+struct NativeResponder<F, H> {
+    native: Arc<Native<F>>,
+    begun: OnceLock<Begun<H>>,
+}
+
+struct Begun<H> {
+    handler: Arc<H>,
+    server_info: RawJson,
+    discovery: RawJson,
+    capabilities: RawJson,
+    listens: Listens,
+}
+
+impl<F, H> Responder for NativeResponder<F, H>
+where
+    F: Fn(&Made<'_>) -> H + Send + Sync + 'static,
+    H: Handler,
+{
+    fn begin(&self, fanout: Fanout) {
+        self.begun.get_or_init(|| {
+            let handler = (self.native.make)(&Made { fanout: &fanout, outlet: None });
+            let introduction = handler.introduction();
+            let mut discovery = json!({ "capabilities": introduction.capabilities });
+            if let Some(instructions) = introduction.instructions {
+                discovery["instructions"] = instructions.into();
+            }
+            Begun {
+                handler: Arc::new(handler),
+                server_info: RawJson::of(&introduction.server_info()),
+                discovery: RawJson::of(&discovery),
+                capabilities: RawJson::of(&introduction.capabilities),
+                listens: Listens::new(&fanout),
+            }
+        });
+    }
+
+    fn server_info(&self) -> Option<RawJson> {
+        self.begun.get().map(|begun| begun.server_info.clone())
+    }
+
+    fn respond(&self, call: Call) -> BoxFuture<Reply> {
+        let Some(begun) = self.begun.get() else {
+            let error = RpcError::of(Reason::Internal, "The server was not begun");
+            return Box::pin(std::future::ready(Err(error)));
+        };
+        match call.request.method {
+            Method::Discover => Box::pin(std::future::ready(Ok(begun.discovery.clone()))),
+            Method::Listen => {
+                let (listens, capabilities) = (begun.listens.clone(), begun.capabilities.clone());
+                Box::pin(async move { listens.serve(call, &capabilities).await })
+            }
+            _ => Box::pin(Arc::clone(&begun.handler).call(call)),
+        }
     }
 }
 

@@ -11,10 +11,13 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Value, json};
 use tenure_backend::native::{Handler, Introduction, Native};
 use tenure_backend::rmcp::RmcpBackend;
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::bridge::{ExchangesOnSessions, PoolLimits};
+use tenure_session::port::backend::{Backend, Call, Reply};
+use tenure_session::port::responder::Responder;
 use tenure_session::{Method, RawJson, Reason, RpcError};
 use tenure_store::memory::Memory;
 use tenure_testkit::backend_contract;
+use tenure_testkit::fake_client::FakeClient;
 
 struct NativeTools;
 
@@ -97,4 +100,38 @@ async fn native_handlers_keep_the_contract() {
 #[tokio::test]
 async fn rmcp_handlers_keep_the_contract() {
     backend_contract::all(|| Arc::new(RmcpBackend::new(|| RmcpTools)), || Arc::new(Memory::new())).await;
+}
+
+#[tokio::test]
+async fn exchanges_are_answered_by_either_through_a_bridge() {
+    let backends: [Arc<dyn Backend>; 2] =
+        [Arc::new(Native::new(|_| NativeTools)), Arc::new(RmcpBackend::new(|| RmcpTools))];
+    for backend in backends {
+        let bridge = ExchangesOnSessions::new(backend, PoolLimits::default());
+        let client = FakeClient::new(json!({ "roots": {} }));
+        client.answer(|_, _| Ok(RawJson::of(&json!({ "roots": [{ "uri": "file:///" }] }))));
+        let call = |name: &str| {
+            let params =
+                json!({ "name": name, "arguments": { "text": "hello" }, "_meta": { "progressToken": "p" } });
+            bridge.respond(client.call(1, "tools/call", params))
+        };
+        for (name, expected) in [("echo", "hello"), ("ask", "1 roots"), ("progress", "done")] {
+            let result: Value = call(name).await.expect("a result").read().expect("JSON");
+            assert_eq!(result["content"][0]["text"], expected);
+        }
+        let told: Vec<_> = client.heard().into_iter().map(|(_, params)| params).collect();
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told.iter().all(|params| params["progressToken"] == "p"), "{told:?}");
+        assert_eq!(bridge.sessions(), 1);
+        // Given up in the middle.
+        let hangs = tokio::time::timeout(std::time::Duration::from_millis(50), call("hang")).await;
+        assert!(hangs.is_err());
+        assert_eq!(bridge.sessions(), 0);
+        assert_eq!(call("nonsense").await.expect_err("there is no such tool").code(), -32602);
+        let discovered = bridge.respond(client.call(2, "server/discover", json!({}))).await;
+        let discovered: Value = discovered.expect("a result").read().expect("JSON");
+        assert_eq!(discovered["capabilities"], json!({ "tools": {} }));
+        bridge.close().await;
+        assert_eq!(bridge.sessions(), 0);
+    }
 }

@@ -1,4 +1,4 @@
-//! The revisions of MCP and what differs between them; the only file that compares versions.
+//! The revisions of MCP and what differs between them; the file that compares versions.
 //!
 //! Two eras share one endpoint. Legacy revisions open a session with `initialize`; from 2026-07-28 on
 //! a request carries its own version in `_meta` and belongs to no session. Which era a message is of
@@ -11,7 +11,8 @@ use serde::Deserialize;
 
 use crate::error::{Error, Reason};
 use crate::members::{self, Found};
-use crate::message::RawJson;
+use crate::message::{Message, RawJson};
+use crate::method::Method;
 
 /// A revision of the legacy era that sessions may speak.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -219,6 +220,21 @@ pub fn meta_version(params: Option<&RawJson>) -> Option<String> {
     static NAME: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(META_VERSION));
     NAME.find(params.bytes())?;
     params.read::<Params>().ok().map(|params| params.meta.version)
+}
+
+/// The version that an `initialize` asks for.
+pub fn requested(message: &Message) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "protocolVersion")]
+        version: String,
+    }
+    match message {
+        Message::Request(request) if request.method == Method::Initialize => {
+            Some(request.params.as_ref()?.read::<Params>().ok()?.version)
+        }
+        _ => None,
+    }
 }
 
 /// Whether a message's `_meta` has a version, of whatever type.

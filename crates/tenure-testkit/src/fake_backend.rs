@@ -1,6 +1,7 @@
 //! A backend whose every answer the test gives by hand.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -31,6 +32,10 @@ pub enum Opens {
 /// A backend that asks the test.
 pub struct FakeBackend {
     opens: Mutex<Opens>,
+    /// What the server can do, if the test says so.
+    capabilities: Mutex<Option<Value>>,
+    /// Counts the links.
+    links: AtomicU64,
     seen: mpsc::Sender<Seen>,
 }
 
@@ -50,6 +55,8 @@ pub enum Seen {
 /// A new link, from the backend's side.
 #[derive(Debug)]
 pub struct NewLink {
+    /// Its number.
+    pub link: u64,
     /// For messages that belong to no request.
     pub outlet: Outlet,
     /// For news to all sessions.
@@ -63,6 +70,8 @@ pub struct NewLink {
 /// A request that waits for the test's answer.
 #[derive(Debug)]
 pub struct FakeCall {
+    /// The number of the link that it came on.
+    pub link: u64,
     /// The request.
     pub request: Request,
     /// Its context, shared with the waiting call.
@@ -79,7 +88,17 @@ impl FakeCall {
 
     /// Answers with an error.
     pub fn fail(self, code: i32, message: &str) {
-        let _ = self.answer.send(Err(RpcError::new(code, message)));
+        self.end(Err(RpcError::new(code, message)));
+    }
+
+    /// Answers with this.
+    pub fn end(self, reply: Reply) {
+        let _ = self.answer.send(reply);
+    }
+
+    /// Resolves when nobody waits for the answer any more.
+    pub async fn abandoned(&mut self) {
+        self.answer.closed().await;
     }
 }
 
@@ -93,12 +112,23 @@ impl FakeBackend {
     /// A backend and the script that steers it.
     pub fn new() -> (Arc<Self>, Script) {
         let (sender, receiver) = mpsc::channel(1024);
-        (Arc::new(Self { opens: Mutex::default(), seen: sender }), Script { seen: receiver })
+        let backend = Self {
+            opens: Mutex::default(),
+            capabilities: Mutex::default(),
+            links: AtomicU64::new(0),
+            seen: sender,
+        };
+        (Arc::new(backend), Script { seen: receiver })
     }
 
     /// Sets what `open` does from now on.
     pub fn set_opens(&self, opens: Opens) {
         *self.opens.lock() = opens;
+    }
+
+    /// Sets what the servers of links can do that are opened from now on.
+    pub fn set_capabilities(&self, capabilities: Value) {
+        *self.capabilities.lock() = Some(capabilities);
     }
 }
 
@@ -139,6 +169,8 @@ impl Script {
 impl Backend for FakeBackend {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
         let opens = *self.opens.lock();
+        let capabilities = self.capabilities.lock().clone();
+        let link = self.links.fetch_add(1, Ordering::Relaxed) + 1;
         let seen = self.seen.clone();
         Box::pin(async move {
             let version = match opens {
@@ -156,29 +188,33 @@ impl Backend for FakeBackend {
             if opens == Opens::Newer {
                 result["capabilities"]["prompts"] = json!({});
             }
+            if let Some(capabilities) = capabilities {
+                result["capabilities"] = capabilities;
+            }
             let (outlet, fanout, params) = (open.outlet, open.fanout, open.params);
-            let opened = NewLink { outlet, fanout, params, opening: open.opening };
+            let opened = NewLink { link, outlet, fanout, params, opening: open.opening };
             // A test that opens thousands of links does not look at each.
             let _ = seen.try_send(Seen::Opened(opened));
-            Ok(Opened { link: Box::new(FakeLink { seen }), result: RawJson::of(&result) })
+            Ok(Opened { link: Box::new(FakeLink { link, seen }), result: RawJson::of(&result) })
         })
     }
 }
 
 struct FakeLink {
+    link: u64,
     seen: mpsc::Sender<Seen>,
 }
 
 impl Link for FakeLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
-        let seen = self.seen.clone();
+        let (link, seen) = (self.link, self.seen.clone());
         if matches!(&call.request.method, tenure_session::Method::Other(name) if &**name == "test/panic") {
             panic!("a panic for testing");
         }
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             let context = Arc::new(call.context);
-            let call = FakeCall { request: call.request, context: Arc::clone(&context), answer };
+            let call = FakeCall { link, request: call.request, context: Arc::clone(&context), answer };
             let gone = || RpcError::of(Reason::BackendUnavailable, "the fake backend hung up");
             seen.send(Seen::Call(call)).await.map_err(|_| gone())?;
             answered.await.unwrap_or_else(|_| Err(gone()))

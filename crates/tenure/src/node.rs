@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_session::data::KindOfState;
+use tenure_session::exchange::Exchanges;
 use tenure_session::port::backend::Backend;
 use tenure_session::runtime::Sessions;
 use tenure_session::state::States;
@@ -25,6 +26,7 @@ pub struct Node {
     address: SocketAddr,
     scheme: &'static str,
     sessions: Sessions,
+    exchanges: Exchanges,
     states: States,
     store: Opened,
     stop: CancellationToken,
@@ -62,20 +64,21 @@ impl Node {
 
     async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
         let kinds = served.kinds.clone();
-        let Assembled { sessions, states, server, store, folder } = wire::assemble(config, served).await?;
+        let Assembled { sessions, exchanges, states, server, store, folder } =
+            wire::assemble(config, served).await?;
         let address = server
             .local_addr()
             .map_err(|error| Failure::new("cannot tell the address that was bound").caused_by(error))?;
         let scheme = server.scheme();
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let drain = drain(sessions.clone(), config.shutdown_grace);
+        let drain = drain(sessions.clone(), exchanges.clone(), config.shutdown_grace);
         let served = server.run(stop.clone(), drain);
         let data = DataDesk::online(states.clone(), kinds);
         let operator = Operator::online(store.clone(), sessions.clone(), data);
         let control = folder.and_then(|folder| Control::bind(&folder, operator));
         tasks.spawn(watched(served, control));
         tasks.close();
-        Ok(Self { address, scheme, sessions, states, store, stop, tasks })
+        Ok(Self { address, scheme, sessions, exchanges, states, store, stop, tasks })
     }
 
     /// The MCP endpoint.
@@ -91,6 +94,11 @@ impl Node {
     /// The sessions.
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// The requests without a session.
+    pub fn exchanges(&self) -> &Exchanges {
+        &self.exchanges
     }
 
     /// The data sessions.
@@ -179,8 +187,9 @@ async fn watched(served: impl Future<Output = ()>, control: Option<Control>) {
     tokio::join!(served, control.run(over.clone()));
 }
 
-async fn drain(sessions: Sessions, grace: Duration) {
-    let interrupted = sessions.shut_down(grace).await;
+async fn drain(sessions: Sessions, exchanges: Exchanges, grace: Duration) {
+    let (interrupted, others) = tokio::join!(sessions.shut_down(grace), exchanges.shut_down(grace));
+    let interrupted = interrupted + others;
     if interrupted > 0 {
         tracing::warn!(interrupted, "requests were still running at the end of the grace period");
     }

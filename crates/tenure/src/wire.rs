@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, NotFound, Warden};
 use tenure_backend::merge::{Member, MergedBackend};
-use tenure_backend::remote::{self, RemoteBackend};
+use tenure_backend::remote::{self, RemoteBackend, RemoteResponder};
 use tenure_backend::routes::Routes;
+use tenure_session::bridge::rules::evidence::Over;
+use tenure_session::bridge::{Era, Eras, ExchangesOnSessions, Halves, PoolLimits};
 use tenure_session::data::{DataLayer, KindOfState, Required};
+use tenure_session::exchange::{self, Caching, ExchangeLimits, Exchanges};
 use tenure_session::port::backend::Backend;
 use tenure_session::port::clock::SystemClock;
+use tenure_session::port::responder::Responder;
 use tenure_session::port::seal::Seal;
-use tenure_session::port::store::{Space, Store};
+use tenure_session::port::store::{Expected, RecordKey, Space, Store, StoreError};
 use tenure_session::runtime::{Parts, Sessions};
 use tenure_session::state::States;
-use tenure_session::{Limits, Route};
+use tenure_session::{Limits, Route, SessionKey};
 use tenure_store::copy::{self, CopyError};
 pub(crate) use tenure_store::copy::{Progress as CopyProgress, Totals as CopyTotals, save_log};
 #[cfg(test)]
@@ -32,7 +36,7 @@ use tenure_transport::stdio::Stdio;
 use tenure_transport::tls;
 
 use crate::cli::Failure;
-use crate::config::{Behind, Child, Config, Durability, Offer, Upstream};
+use crate::config::{Behind, Child, Config, Durability, Offer, Speaks, Upstream};
 
 /// What is served: a server, and what its data sessions hold.
 pub(crate) struct Served {
@@ -58,7 +62,7 @@ pub(crate) fn demo() -> Served {
 pub(crate) fn served(config: &Config) -> Result<Served, Failure> {
     let warden = Once::default();
     if let Some(url) = &config.upstream.url {
-        return Ok(Served::one(upstream(url, &config.upstream)?, Vec::new()));
+        return Ok(Served::one(upstream(url, &config.upstream, config)?, Vec::new()));
     }
     if !config.child.command.is_empty() {
         return Ok(Served::one(child(&config.child, &warden, config.limits.initialize_timeout)?, Vec::new()));
@@ -74,7 +78,7 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
     let (mut members, mut named) = (Vec::new(), Vec::new());
     for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
         let backend = match &elsewhere.url {
-            Some(url) => upstream(url, elsewhere),
+            Some(url) => upstream(url, elsewhere, config),
             None => child(program, warden, config.limits.initialize_timeout),
         };
         let backend =
@@ -86,7 +90,8 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
     // With some room for what stands around the lists.
     let max_list_bytes = config.limits.max_event_bytes.saturating_sub(4096);
     let merged = MergedBackend::new(members, config.limits.initialize_timeout, max_list_bytes);
-    Ok(Served { backend: Arc::new(Routes::new(Arc::new(merged), named)), kinds: Vec::new(), routes })
+    let routes_to = Routes::new(Arc::new(merged), named, |backend| bridged(backend, config));
+    Ok(Served { backend: Arc::new(routes_to), kinds: Vec::new(), routes })
 }
 
 fn child(
@@ -110,7 +115,35 @@ fn child(
     Ok(Arc::new(ChildBackend::new(command, Some(Arc::clone(warden)))))
 }
 
-fn upstream(url: &str, config: &Upstream) -> Result<Arc<dyn Backend>, Failure> {
+/// Requests without a session for a server that knows nothing but sessions.
+fn bridged(backend: Arc<dyn Backend>, config: &Config) -> Arc<dyn Responder> {
+    let limits = PoolLimits {
+        reuse: config.bridge.reuse,
+        max: config.bridge.max_sessions,
+        idle: config.bridge.idle,
+        open_timeout: config.limits.initialize_timeout,
+        ..PoolLimits::default()
+    };
+    Arc::new(ExchangesOnSessions::new(backend, limits))
+}
+
+/// A server of which it has to be found out which era it is of.
+fn of_either_era(
+    (legacy, modern): (Arc<dyn Backend>, Arc<dyn Responder>),
+    over: Over,
+    speaks: Speaks,
+    config: &Config,
+) -> Arc<dyn Backend> {
+    let only = match speaks {
+        Speaks::Auto => None,
+        Speaks::Legacy => Some(Era::Legacy),
+        Speaks::Modern => Some(Era::Modern),
+    };
+    let halves = Halves { legacy, modern, over, only, ttl: config.bridge.era_ttl };
+    Arc::new(Eras::new(halves, Arc::new(SystemClock), |legacy| bridged(legacy, config)))
+}
+
+fn upstream(url: &str, config: &Upstream, whole: &Config) -> Result<Arc<dyn Backend>, Failure> {
     let mut headers = Vec::new();
     for header in &config.headers {
         let (name, value) = header.split_once(':').unwrap_or((header, ""));
@@ -133,11 +166,13 @@ fn upstream(url: &str, config: &Upstream) -> Result<Arc<dyn Backend>, Failure> {
         max_message_bytes: config.max_message_bytes,
         ..remote::Upstream::new(url)
     };
-    let backend = RemoteBackend::new(&upstream).map_err(|error| {
+    let unusable = |error: String| {
         Failure::new(format!("cannot use the upstream: {error}"))
             .hint("name an endpoint such as https://mcp.example.com/mcp")
-    })?;
-    Ok(Arc::new(backend))
+    };
+    let legacy = RemoteBackend::new(&upstream).map_err(unusable)?;
+    let modern = RemoteResponder::new(&upstream).map_err(unusable)?;
+    Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Http, config.era, whole))
 }
 
 fn child_command(child: &Child) -> Result<ChildCommand, Failure> {
@@ -426,6 +461,7 @@ fn with_data_sessions(
 /// The parts of a running server.
 pub(crate) struct Assembled {
     pub(crate) sessions: Sessions,
+    pub(crate) exchanges: Exchanges,
     pub(crate) states: States,
     pub(crate) server: Server,
     pub(crate) store: Opened,
@@ -448,17 +484,19 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
         Access::InUse(failure) => return Err(failure),
     };
     let routes = served.routes.clone();
-    let (sessions, states) = sessions(&opened, config, config.limits.clone(), served)?;
-    let endpoint = |sessions: Sessions| Endpoint::new(sessions, config.rules.clone());
-    let named = routes.iter().map(|name| (name.clone(), endpoint(sessions.on(Route::named(name)))));
-    let router = Router::new(endpoint(sessions.clone())).with_named(named).with_doors(config.doors.clone());
+    let Running { sessions, exchanges, states } = run(&opened, config, config.limits.clone(), served).await?;
+    let endpoint = |route: Route| {
+        Endpoint::new(sessions.on(route.clone()), config.rules.clone()).with_exchanges(exchanges.on(route))
+    };
+    let named = routes.iter().map(|name| (name.clone(), endpoint(Route::named(name))));
+    let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());
     let server = Server::bind(config.listen, router, tls, config.bounds.clone()).await.map_err(|error| {
         Failure::new(format!("cannot listen on `{}`", config.listen))
             .caused_by(error)
             .hint("stop the other process, or choose another address with `--listen`")
     })?;
     let folder = control_folder(config, &opened)?;
-    Ok(Assembled { sessions, states, server, store: opened, folder })
+    Ok(Assembled { sessions, exchanges, states, server, store: opened, folder })
 }
 
 /// The parts of a process that serves one client over stdio.
@@ -490,21 +528,66 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         max_lifetime: None,
         ..config.limits.clone()
     };
-    let (sessions, states) = sessions(&opened, config, limits, served)?;
+    let Running { sessions, states, .. } = run(&opened, config, limits, served).await?;
     let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace);
     let folder = control_folder(config, &opened)?;
     Ok(AssembledStdio { sessions, states, stdio, store: opened, folder })
 }
 
-fn sessions(
-    opened: &Opened,
-    config: &Config,
-    limits: Limits,
-    served: Served,
-) -> Result<(Sessions, States), Failure> {
+/// What serves clients.
+struct Running {
+    sessions: Sessions,
+    exchanges: Exchanges,
+    states: States,
+}
+
+async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -> Result<Running, Failure> {
     let store = Arc::clone(&opened.store);
+    let is_ours =
+        config.upstream.url.is_none() && config.backends.is_empty() && config.child.command.is_empty();
     let (backend, states) = with_data_sessions(config, served, &store)?;
-    Ok((Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits }), states))
+    let exchange_limits = ExchangeLimits {
+        max_running: config.exchanges.max_running,
+        max_parked: config.exchanges.max_parked,
+        stream_after: config.exchanges.stream_after,
+        ..ExchangeLimits::of(&limits)
+    };
+    let seal = request_state_seal(config, &store).await?;
+    let clock = Arc::new(SystemClock);
+    let parts = Parts { store, backend: Arc::clone(&backend), clock: Arc::clone(&clock) as _, limits };
+    let sessions = Sessions::start(parts);
+    let responder = Arc::clone(&backend).responder().unwrap_or_else(|| bridged(backend, config));
+    let exchanges = Exchanges::start(exchange::Parts {
+        responder,
+        clock,
+        limits: exchange_limits,
+        seal,
+        fanout: sessions.fanout(),
+        eras: config.eras,
+        caching: if is_ours || config.exchanges.trust_public { Caching::AsSaid } else { Caching::Private },
+    });
+    Ok(Running { sessions, exchanges, states })
+}
+
+/// What seals the states that clients carry between attempts at a request: the key of a file, or one that the store
+/// keeps, so that they outlive the process.
+async fn request_state_seal(config: &Config, store: &Arc<dyn Store>) -> Result<Arc<dyn Seal>, Failure> {
+    if let Some(keys) = keys(config.exchanges.state_key_file.as_ref())? {
+        return Ok(Arc::new(keys));
+    }
+    let failed = |error: StoreError| Failure::new("cannot keep a key in the store").caused_by(error);
+    let place = RecordKey { space: Space::Store, key: SessionKey::from_bytes(*b"request states\0\0") };
+    let text = match store.get(place).await.map_err(failed)? {
+        Some(kept) => String::from_utf8_lossy(&kept.value).into_owned(),
+        None => {
+            let made = keys::generate().to_string();
+            store.put(place, made.clone().into(), Expected::Absent, None).await.map_err(failed)?;
+            made
+        }
+    };
+    let keys = Keys::parse(&text)
+        .map_err(|error| Failure::new("the key that the store keeps cannot be read").caused_by(error))?;
+    Ok(Arc::new(keys))
 }
 
 /// Where the control socket goes, if the store has a folder.

@@ -23,6 +23,7 @@ use crate::method::Method;
 use crate::port::BoxFuture;
 use crate::port::backend::{Backend, Call, Link, Open, Opened, Reply};
 use crate::port::clock::Time;
+use crate::port::responder::Responder;
 use crate::state::{Fault, Kind, Lost, State, StateId, States};
 
 /// What the strawman's capability says can be done.
@@ -127,6 +128,10 @@ impl Backend for DataLayer {
             let link = DataLink(Arc::new(Way { inner: link, shared, spoken, last: Mutex::default() }));
             Ok(Opened { link: Box::new(link), result })
         })
+    }
+
+    fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
+        Arc::clone(&self.inner).responder()
     }
 }
 

@@ -99,7 +99,7 @@ pub fn named_by(method: &Method) -> Option<&'static str> {
 }
 
 /// Methods of the legacy era that nobody answers any more, whatever server is behind.
-fn is_gone(method: &Method) -> bool {
+pub(crate) fn is_gone(method: &Method) -> bool {
     matches!(
         method,
         Method::Initialize

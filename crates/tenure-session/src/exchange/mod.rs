@@ -1,22 +1,37 @@
 //! The modern era: a request that stands alone, with its response, is an exchange.
 //!
 //! It belongs to no session. It says in `_meta` which version it speaks and what its client can do, and over HTTP
-//! some headers repeat what its body says. This folder holds the rules for that, all of them pure: [`ladder`] (is the
-//! request to be answered at all), [`meta`] and [`capability`] (what it says of its client), [`sentinel`] and
-//! [`params`] (values in headers), [`results`] (what every result has to carry), [`digest`] (whether a later attempt
-//! asks the same).
+//! some headers repeat what its body says. The rules for that are pure: [`ladder`] (is the request to be answered at
+//! all), [`meta`] and [`capability`] (what it says of its client), [`sentinel`] and [`params`] (values in headers),
+//! [`results`] (what every result has to carry), [`digest`] (whether a later attempt asks the same).
+//!
+//! [`Exchanges`] carries requests out: `run` says how an attempt ends, `work` is the call as the server sees it,
+//! `states` seals what a client carries to its next attempt, `listen` serves those who want news. Nothing here knows
+//! of sessions.
 
+mod answers;
 pub mod capability;
+mod catalog;
 pub mod digest;
+mod exchanges;
 pub mod ladder;
+mod limits;
+mod listen;
 pub mod meta;
 pub mod params;
 pub mod results;
+mod run;
 pub mod sentinel;
+mod states;
+mod work;
 
 pub use capability::{Capabilities, Capability};
 pub use digest::Digest;
+pub use exchanges::{Exchanges, Parts, Tallies};
 pub use ladder::{Checked, Header, Heads, Streams, check};
+pub use limits::ExchangeLimits;
+pub use listen::Listens;
 pub use meta::{Level, Meta};
 pub use params::HeaderParams;
 pub use results::{Caching, ResultType};
+pub use run::{Answer, Flow};

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Response};
+use tenure_session::exchange::Exchanges;
 use tenure_session::runtime::Caller;
 use tenure_session::{Error, Principal, Reader, Reason, Session, SessionId, Sessions};
 
@@ -17,7 +18,7 @@ use super::answer::Manner;
 use super::body::Body;
 use super::guard::{self, AllowedHosts, AllowedOrigins};
 use super::headers;
-use super::reject::reject;
+use super::reject::{reject, reject_method};
 
 /// What the endpoint allows.
 #[derive(Clone, Debug)]
@@ -53,6 +54,7 @@ pub struct Endpoint(pub(super) Arc<Inner>);
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) sessions: Sessions,
+    pub(super) exchanges: Option<Exchanges>,
     pub(super) rules: Rules,
 }
 
@@ -66,9 +68,16 @@ pub struct Remote {
 }
 
 impl Endpoint {
-    /// An endpoint for these sessions.
+    /// An endpoint for these sessions, and for nothing else.
     pub fn new(sessions: Sessions, rules: Rules) -> Self {
-        Self(Arc::new(Inner { sessions, rules }))
+        Self(Arc::new(Inner { sessions, exchanges: None, rules }))
+    }
+
+    /// The same for requests without a session too.
+    #[must_use]
+    pub fn with_exchanges(self, exchanges: Exchanges) -> Self {
+        let (sessions, rules) = (self.0.sessions.clone(), self.0.rules.clone());
+        Self(Arc::new(Inner { sessions, exchanges: Some(exchanges), rules }))
     }
 
     /// The sessions it serves.
@@ -79,7 +88,7 @@ impl Endpoint {
     /// Answers one request that came from `remote`.
     ///
     /// # Cancel safety
-    /// A request that was admitted goes on when this future is dropped.
+    /// A request of a session that was admitted goes on when this future is dropped; one without is withdrawn.
     pub async fn handle<B>(&self, request: Request<B>, remote: Option<Remote>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
@@ -90,6 +99,7 @@ impl Endpoint {
             return reject(&error, None);
         }
         match parts.method {
+            Method::GET | Method::DELETE if self.has_no_sessions_for(&parts.headers) => reject_method("POST"),
             Method::POST => self.post(&parts, body, remote, Manner::Streamable).await,
             // Boxed, so that the frequent case carries no room for the rare ones.
             Method::GET => Box::pin(self.get(&parts)).await,

@@ -2,8 +2,7 @@
 
 use http::Response;
 use http::request::Parts;
-use tenure_session::protocol::{self, Era, Shape};
-use tenure_session::{Error, Reason};
+use tenure_session::{Error, protocol};
 
 use super::body::Body;
 use super::endpoint::{Endpoint, with_session};
@@ -28,13 +27,8 @@ impl Endpoint {
     }
 }
 
-/// GET and DELETE have no body, so the header alone says which era they are of.
+/// GET and DELETE have no body, so the header alone says which revision they are of.
 pub(super) fn check(parts: &Parts) -> Result<(), Error> {
     let header = headers::protocol_version(&parts.headers);
-    match protocol::era(Shape::NoMessage, None, header) {
-        Ok(Era::Modern) => {
-            Err(Error::new(Reason::MethodNotAllowed, "This revision has no sessions; use POST"))
-        }
-        _ => protocol::check_header(header),
-    }
+    protocol::check_header(header)
 }

@@ -39,7 +39,13 @@ pub(super) enum Wanted {
     Events,
 }
 
-pub(super) fn check_accept(headers: &HeaderMap, wanted: Wanted) -> Result<(), Error> {
+/// Whether the client takes a stream.
+pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
+    accepts(headers).1
+}
+
+/// Whether the client takes JSON, and whether it takes a stream.
+fn accepts(headers: &HeaderMap) -> (bool, bool) {
     let (mut json, mut events) = (false, false);
     for value in headers.get_all(ACCEPT) {
         for range in value.as_bytes().split(|byte| *byte == b',') {
@@ -51,6 +57,11 @@ pub(super) fn check_accept(headers: &HeaderMap, wanted: Wanted) -> Result<(), Er
             }
         }
     }
+    (json, events)
+}
+
+pub(super) fn check_accept(headers: &HeaderMap, wanted: Wanted) -> Result<(), Error> {
+    let (json, events) = accepts(headers);
     match wanted {
         Wanted::JsonAndEvents if json && events => Ok(()),
         Wanted::JsonAndEvents => Err(Error::new(

@@ -1,7 +1,7 @@
-//! Streamable HTTP, revisions 2025-03-26 to 2025-11-25, at one path, and the doors for older clients beside it.
+//! Streamable HTTP of both eras at one path, and the doors for older clients beside it.
 //!
 //! A request passes `guard` (Host, Origin), `headers` (what the headers say), then `post`, `get` or
-//! `delete`. Every refusal becomes a response in `reject` and nowhere else. Streams are written by
+//! `delete`; a POST of the modern era goes on in `exchange`. Every refusal becomes a response in `reject` and nowhere else. Streams are written by
 //! [`sse`]. The answer to a POST takes its shape in `answer`; what else is open is in `doors`.
 
 mod answer;
@@ -9,6 +9,7 @@ mod body;
 mod delete;
 mod doors;
 mod endpoint;
+mod exchange;
 mod get;
 mod guard;
 mod headers;

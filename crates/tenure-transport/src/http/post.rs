@@ -13,6 +13,7 @@ use tenure_session::{Error, Incoming, Message, Method, RawJson, Reason, Request,
 use super::answer::{Asked, Manner};
 use super::body::Body;
 use super::endpoint::{Endpoint, Remote, with_session};
+use super::exchange::{self, Belongs};
 use super::headers;
 use super::reject::{empty, malformed, reject};
 
@@ -28,8 +29,10 @@ impl Endpoint {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let checked =
-            headers::check_content_type(&parts.headers).and_then(|()| manner.check_accept(&parts.headers));
+        // A client of the modern era may take JSON alone.
+        let is_modern = manner == Manner::Streamable && exchange::is_modern(&parts.headers);
+        let checked = headers::check_content_type(&parts.headers)
+            .and_then(|()| if is_modern { Ok(()) } else { manner.check_accept(&parts.headers) });
         if let Err(error) = checked {
             return reject(&error, None);
         }
@@ -66,6 +69,38 @@ impl Endpoint {
         manner: Manner,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
+        let (shape, params) = match &message {
+            Message::Request(request) => (Shape::Request, request.params.as_ref()),
+            Message::Notification(_) => (Shape::Notification, None),
+            Message::Response(_) => (Shape::Response, None),
+        };
+        let belongs = match manner {
+            Manner::Streamable => self.belongs(shape, params, header),
+            // The doors are older than the modern era.
+            Manner::Json | Manner::Done => Belongs::Session,
+        };
+        match (belongs, message) {
+            (Belongs::Exchange(exchanges), Message::Request(request)) => {
+                Ok(Box::pin(self.exchange(exchanges, parts, request, remote)).await)
+            }
+            // There is nothing left that such a message could be about.
+            (Belongs::Exchange(_), _) => Ok(empty(StatusCode::ACCEPTED)),
+            (Belongs::Nobody(eras), message) => {
+                let requested = protocol::requested(&message);
+                Err(protocol::not_served(requested.as_deref().or(header).unwrap_or_default(), eras))
+            }
+            (Belongs::Session, message) => self.of_session(parts, message, header, remote, manner).await,
+        }
+    }
+
+    async fn of_session(
+        &self,
+        parts: &Parts,
+        message: Message,
+        header: Option<&str>,
+        remote: Option<Remote>,
+        manner: Manner,
+    ) -> Result<Response<Body>, Error> {
         match message {
             Message::Request(request) => {
                 check_era(protocol::meta_version(request.params.as_ref()).as_deref(), header)?;
@@ -124,6 +159,9 @@ impl Endpoint {
         manner: Manner,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
+        if manner == Manner::Streamable && self.is_modern_batch(&elements, header) {
+            return Err(Error::new(Reason::InvalidRequest, "This revision has no batches: send one message"));
+        }
         let session = match self.session_for(parts, header).await {
             Ok(session) => session,
             Err(error) if error.reason() == Reason::SessionRequired => return Err(no_batch()),
@@ -223,8 +261,8 @@ async fn futures_now<F: Future>(mut future: std::pin::Pin<&mut F>) -> std::task:
 fn check_era(meta: Option<&str>, header: Option<&str>) -> Result<(), Error> {
     match protocol::era(Shape::Request, meta, header) {
         Ok(Era::Legacy) => Ok(()),
-        // The modern era is not served yet. A client that tries it falls back to initialize when the
-        // answer is a 400 that is none of the modern errors.
+        // Here the modern era is not served. A client that tries it falls back to initialize when the answer is a
+        // 400 that is none of the modern errors.
         Ok(Era::Modern) | Err(EraFault::HeaderMismatch | EraFault::Unsupported) => {
             Err(protocol::unsupported(meta.unwrap_or_default()))
         }

@@ -55,6 +55,31 @@ pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
     response
 }
 
+/// The response for an error about a request without a session.
+pub(super) fn reject_exchange(error: &Error, id: Option<&RequestId>) -> Response<Body> {
+    let status = match error.reason() {
+        Reason::InvalidMeta => StatusCode::BAD_REQUEST,
+        Reason::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        Reason::TooManyRequests | Reason::TooManySubscriptions => StatusCode::TOO_MANY_REQUESTS,
+        reason => modern_status(Some(reason.code().into())),
+    };
+    log(error, status);
+    let mut response = json(status, message::write_error(id, &error.to_rpc()));
+    if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+/// The status of an answer without a session, by the code of its error: what the revision fixes, and 200 otherwise.
+pub(super) fn modern_status(code: Option<i64>) -> StatusCode {
+    match code {
+        Some(-32700 | -32600 | -32022..=-32020) => StatusCode::BAD_REQUEST,
+        Some(-32601) => StatusCode::NOT_FOUND,
+        _ => StatusCode::OK,
+    }
+}
+
 /// The response for a body that is not JSON-RPC.
 pub(super) fn malformed(fault: &Malformed) -> Response<Body> {
     match fault {

@@ -41,7 +41,7 @@ impl Router {
     /// Answers one request.
     ///
     /// # Cancel safety
-    /// A request that was admitted goes on when this future is dropped.
+    /// A request of a session that was admitted goes on when this future is dropped; one without is withdrawn.
     pub async fn handle<B>(&self, request: Request<B>, remote: Option<Remote>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,

@@ -38,7 +38,7 @@ async fn main() -> anyhow::Result<()> {
     }
     let backend: Arc<dyn Backend> = match options.is_rmcp {
         true => Arc::new(RmcpBackend::new(rmcp_handler::Fixtures::new)),
-        false => Arc::new(Native::new(|open| native::Fixtures::new(open.fanout.clone()))),
+        false => Arc::new(Native::new(|made| native::Fixtures::new(made.fanout().clone()))),
     };
     let mut flags = vec![("listen".to_owned(), options.listen), ("store".to_owned(), options.store)];
     flags.extend(options.eras.map(|eras| ("eras".to_owned(), eras)));

@@ -4,9 +4,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tenure_session::Limits;
+use tenure_session::bridge::{ERA_TTL, PoolLimits, Reuse};
 use tenure_session::data::Policy;
+use tenure_session::exchange::ExchangeLimits;
 use tenure_session::state::StateLimits;
+use tenure_session::{Eras, Limits};
 use tenure_transport::http::{Doors, Rules};
 use tenure_transport::serve::Bounds;
 
@@ -26,6 +28,8 @@ pub struct Config {
     pub store: String,
     /// What a finished write of a store on disk survives.
     pub durability: Durability,
+    /// Which revisions are served.
+    pub eras: Eras,
     /// The file with the key that encrypts the store.
     pub store_key_file: Option<PathBuf>,
     /// The profile that was chosen, if any; its values are already in place.
@@ -50,10 +54,29 @@ pub struct Config {
     pub backends: Vec<Behind>,
     /// How data sessions are offered and bounded.
     pub data: DataSessions,
+    /// How requests without a session are served.
+    pub exchanges: Exchanges,
+    /// How clients of one era and servers of the other are brought together.
+    pub bridge: Bridge,
     /// How long requests in flight may take to finish once the process was told to stop.
     pub shutdown_grace: Duration,
     /// Bytes of events that the memory store keeps of all sessions together.
     pub max_total_event_bytes: usize,
+}
+
+/// How requests without a session are served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Exchanges {
+    /// How many run at once.
+    pub max_running: usize,
+    /// How many calls wait for answers of their clients.
+    pub max_parked: usize,
+    /// How long an answer may take before it becomes a stream.
+    pub stream_after: Duration,
+    /// Whether `public` caching of a server behind is believed.
+    pub trust_public: bool,
+    /// The file with the key that seals what clients carry between attempts.
+    pub state_key_file: Option<PathBuf>,
 }
 
 /// One of several servers behind.
@@ -92,6 +115,8 @@ pub struct Child {
     pub max_memory: Option<usize>,
     /// The most files that it may have open.
     pub max_files: Option<usize>,
+    /// Which revisions it speaks.
+    pub era: Speaks,
 }
 
 impl Default for Child {
@@ -107,6 +132,7 @@ impl Default for Child {
             max_line_bytes: 16 << 20,
             max_memory: None,
             max_files: None,
+            era: Speaks::Auto,
         }
     }
 }
@@ -122,6 +148,40 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     /// The largest message from it.
     pub max_message_bytes: usize,
+    /// Which revisions it speaks.
+    pub era: Speaks,
+}
+
+/// Which revisions a server behind speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Speaks {
+    /// To be found out.
+    #[default]
+    Auto,
+    /// Those with sessions.
+    Legacy,
+    /// Those without.
+    Modern,
+}
+
+/// How clients of one era and servers of the other are brought together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bridge {
+    /// Who may use a session towards a server again.
+    pub reuse: Reuse,
+    /// Sessions towards each server.
+    pub max_sessions: usize,
+    /// How long such a session is kept unused.
+    pub idle: Duration,
+    /// How long it is believed which revisions a server speaks.
+    pub era_ttl: Duration,
+}
+
+impl Default for Bridge {
+    fn default() -> Self {
+        let limits = PoolLimits::default();
+        Self { reuse: limits.reuse, max_sessions: limits.max, idle: limits.idle, era_ttl: ERA_TTL }
+    }
 }
 
 impl Default for Upstream {
@@ -131,6 +191,7 @@ impl Default for Upstream {
             headers: Vec::new(),
             connect_timeout: Duration::from_secs(5),
             max_message_bytes: 16 << 20,
+            era: Speaks::Auto,
         }
     }
 }
@@ -206,6 +267,7 @@ impl Default for Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8484)),
             store: "disk:".to_owned(),
             durability: Durability::Os,
+            eras: Eras::Both,
             store_key_file: None,
             profile: None,
             log: Log::default(),
@@ -218,8 +280,23 @@ impl Default for Config {
             upstream: Upstream::default(),
             backends: Vec::new(),
             data: DataSessions::default(),
+            exchanges: Exchanges::default(),
+            bridge: Bridge::default(),
             shutdown_grace: Duration::from_secs(10),
             max_total_event_bytes: 1 << 30,
+        }
+    }
+}
+
+impl Default for Exchanges {
+    fn default() -> Self {
+        let limits = ExchangeLimits::default();
+        Self {
+            max_running: limits.max_running,
+            max_parked: limits.max_parked,
+            stream_after: limits.stream_after,
+            trust_public: false,
+            state_key_file: None,
         }
     }
 }

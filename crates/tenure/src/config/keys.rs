@@ -5,10 +5,12 @@
 
 use std::path::PathBuf;
 
+use tenure_session::Eras;
+use tenure_session::bridge::Reuse;
 use tenure_session::limits::{OnGap, UnknownEventId};
 
 use super::choices::{Code, LogFilter, OneOf, Strict, Tools, YesNo};
-use super::effective::{Config, Durability, LogFormat, Offer};
+use super::effective::{Config, Durability, LogFormat, Offer, Speaks};
 use super::forms::{Form, Optional, Raw, Refusal};
 use super::measures::{Count, Size, Span, SpanOrInfinity, SpanOrZero};
 use super::places::{Address, Endpoint, File, Headers, Hosts, Origins, StoreUrl, Words};
@@ -99,6 +101,8 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
         "State that clients name by a cookie and models by a handle; it outlives their sessions.",
     ),
     ("streams", "What is kept so that a client can resume, and how streams behave."),
+    ("exchanges", "Requests without a session: revision 2026-07-28."),
+    ("bridge", "Clients of one era and a server of the other."),
     ("timeouts", "How long others may take to answer."),
     ("shutdown", "What happens when the process is told to stop."),
 ];
@@ -131,6 +135,9 @@ keys! {
     /// What an event survives once a client has seen it: with `os` a kill of the process, and a loss of power
     /// takes at most the last 100 ms; with `disk` a loss of power too, which costs a wait for the disk.
     "durability": OneOf<Durability> => config.durability;
+    /// Which revisions of MCP are served: `legacy` those with sessions, up to 2025-11-25; `modern` those without, from
+    /// 2026-07-28 on; `both` all of them at the same endpoint, each request by its own marks.
+    "eras": OneOf<Eras> => config.eras;
     /// A file with the key that encrypts the store. Without one the store is not encrypted.
     "store_key_file": Optional<File> => config.store_key_file;
 
@@ -194,6 +201,9 @@ keys! {
     /// Whether one process serves all sessions, and not one each. Only for servers that keep nothing for a single
     /// client: they cannot tell their clients apart, and cannot ask them anything.
     "child.share": YesNo => config.child.share;
+    /// Which revisions it speaks: `legacy` those with sessions, `modern` 2026-07-28 and later, `auto` to find out. A
+    /// client of the other kind is served all the same.
+    "child.era": OneOf<Speaks> => config.child.era;
     /// How many are started ahead, so that a session need not wait for one to come up.
     "child.warm": Count<0> => config.child.warm;
     /// How many there may be at once, those that are leaving or were started ahead included. Beyond that `initialize`
@@ -217,6 +227,9 @@ keys! {
     "upstream.connect_timeout": Span => config.upstream.connect_timeout;
     /// The largest message from it.
     "upstream.max_message": Size<1024> => config.upstream.max_message_bytes;
+    /// Which revisions it speaks: `legacy` those with sessions, `modern` 2026-07-28 and later, `auto` to find out. A
+    /// client of the other kind is served all the same.
+    "upstream.era": OneOf<Speaks> => config.upstream.era;
 
     /// A session that nobody uses for this long expires. May be `infinity`.
     "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;
@@ -303,6 +316,31 @@ keys! {
     /// What to do when events that a client asks for are gone: `report` goes on from the oldest kept one
     /// and says so in a comment, `warn` sends a `notifications/message` too, `error` answers 404.
     "streams.on_gap": OneOf<OnGap> => config.limits.on_gap;
+
+    /// Requests without a session that are answered at once, listens among them. Beyond it they get 429.
+    "exchanges.max_running": Count<1> => config.exchanges.max_running;
+    /// Calls that wait for their client to come back with the answers to questions.
+    "exchanges.max_parked": Count<0> => config.exchanges.max_parked;
+    /// How long an answer may take before it becomes a stream, so that proxies see that something goes on. The status
+    /// of a stream is always 200, so it should not be short.
+    "exchanges.stream_after": Span => config.exchanges.stream_after;
+    /// Whether what an upstream server declares `public` may be cached for everybody. Without it every answer is
+    /// `private` to its caller.
+    "exchanges.trust_public": YesNo => config.exchanges.trust_public;
+    /// A file with the key that seals what clients carry between attempts at a request. Without one a key is kept in
+    /// the store; several processes that serve the same clients need the same file.
+    "exchanges.state_key_file": Optional<File> => config.exchanges.state_key_file;
+
+    /// Who may use a session towards a server that knows nothing else, after the request that it was opened for:
+    /// `principal` later requests of the same caller, `request` nobody. Without authentication all callers are one: if
+    /// the server keeps something for each session and its clients must not share it, use `request`.
+    "bridge.reuse": OneOf<Reuse> => config.bridge.reuse;
+    /// Sessions that are kept for requests without one, towards each server.
+    "bridge.max_sessions": Count<2> => config.bridge.max_sessions;
+    /// Such a session that nobody uses for this long is closed.
+    "bridge.idle": Span => config.bridge.idle;
+    /// How long it is believed which revisions a server speaks, unless an answer says otherwise.
+    "bridge.era_ttl": Span => config.bridge.era_ttl;
 
     /// The longest a backend may take for `initialize`.
     "timeouts.initialize": Span => config.limits.initialize_timeout;

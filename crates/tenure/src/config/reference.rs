@@ -168,6 +168,7 @@ fn example_of(key: &Key) -> &'static str {
         "child.folder" => "\"/var/lib/some-server\"",
         "child.max_memory" => "\"2GiB\"",
         "child.max_files" => "1024",
+        "exchanges.state_key_file" => "\"/etc/tenure/states.key\"",
         "data_sessions.carry_key_file" => "\"/etc/tenure/carry.key\"",
         other => panic!("`{other}` has no default: give it an example"),
     }

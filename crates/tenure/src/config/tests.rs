@@ -55,6 +55,7 @@ fn no_sources_show_the_defaults() {
         listen = "127.0.0.1:8484"                # default
         store = "disk:"                          # default
         durability = "os"                        # default
+        eras = "both"                            # default
         # store_key_file is not set
 
         [log]
@@ -90,6 +91,7 @@ fn no_sources_show_the_defaults() {
         env = []                                 # default
         # folder is not set
         share = false                            # default
+        era = "auto"                             # default
         warm = 1                                 # default
         max = 256                                # default
         grace = "2s"                             # default
@@ -102,6 +104,7 @@ fn no_sources_show_the_defaults() {
         headers = []                             # default
         connect_timeout = "5s"                   # default
         max_message = "16MiB"                    # default
+        era = "auto"                             # default
 
         [session]
         idle_ttl = "30m"                         # default
@@ -146,6 +149,19 @@ fn no_sources_show_the_defaults() {
         retry = "1s"                             # default
         unknown_event_id = "fresh"               # default
         on_gap = "report"                        # default
+
+        [exchanges]
+        max_running = 10000                      # default
+        max_parked = 1000                        # default
+        stream_after = "10s"                     # default
+        trust_public = false                     # default
+        # state_key_file is not set
+
+        [bridge]
+        reuse = "principal"                      # default
+        max_sessions = 64                        # default
+        idle = "1m"                              # default
+        era_ttl = "1h"                           # default
 
         [timeouts]
         initialize = "1m"                        # default
@@ -215,6 +231,11 @@ fn the_later_layer_wins_and_show_says_which() {
         # carry_key_file is not set
 
         [streams]
+
+        [exchanges]
+        # state_key_file is not set
+
+        [bridge]
 
         [timeouts]
 
@@ -364,6 +385,7 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
         "max_memory",
         "max_files",
         "carry_key_file",
+        "state_key_file",
         "url",
     ];
     without_examples.retain(|line| !examples.iter().any(|key| line.starts_with(&format!("{key} = "))));

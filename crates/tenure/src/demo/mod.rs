@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tenure_backend::native::{Handler, Introduction, Native};
+use tenure_backend::native::{Handler, Introduction, Made, Native};
 use tenure_session::data::KindOfState;
-use tenure_session::port::backend::{Backend, Call, Open, Reply};
+use tenure_session::port::backend::{Backend, Call, Reply};
 use tenure_session::runtime::Outlet;
 use tenure_session::{Method, RawJson, Reason, RpcError};
 
@@ -26,17 +26,20 @@ pub fn workspace() -> KindOfState {
 /// The demo server, all sessions of it.
 pub fn backend() -> impl Backend {
     let visitors = Arc::new(AtomicU64::new(0));
-    Native::new(move |open: &Open| {
-        visitors.fetch_add(1, Ordering::Relaxed);
-        open.fanout.resource_updated(resources::VISITORS);
-        Demo { outlet: open.outlet.clone(), visitors: Arc::clone(&visitors) }
+    Native::new(move |made: &Made<'_>| {
+        // Whoever comes without a session is no visitor who stays.
+        if made.outlet().is_some() {
+            visitors.fetch_add(1, Ordering::Relaxed);
+            made.fanout().resource_updated(resources::VISITORS);
+        }
+        Demo { outlet: made.outlet().cloned(), visitors: Arc::clone(&visitors) }
     })
 }
 
 /// The demo server of one session.
 #[derive(Debug)]
 struct Demo {
-    outlet: Outlet,
+    outlet: Option<Outlet>,
     visitors: Arc<AtomicU64>,
 }
 
@@ -45,7 +48,9 @@ impl Demo {
         let params = &call.request.params;
         match &call.request.method {
             Method::ToolsList => Ok(catalog::tools()),
-            Method::ToolsCall => tools::call(&self.outlet, &call.context, read(params.as_ref())?).await,
+            Method::ToolsCall => {
+                tools::call(self.outlet.as_ref(), &call.context, read(params.as_ref())?).await
+            }
             Method::ResourcesList => Ok(resources::list()),
             Method::ResourcesTemplatesList => Ok(resources::templates()),
             Method::ResourcesRead => {

@@ -66,7 +66,7 @@ fn status() -> String {
 
 /// Calls a tool.
 pub(super) async fn call(
-    outlet: &Outlet,
+    outlet: Option<&Outlet>,
     context: &CallContext,
     call: ToolCall<'_>,
 ) -> Result<Value, RpcError> {
@@ -87,7 +87,10 @@ pub(super) async fn call(
         },
         _ => on_workspace(context, &call).await?,
     };
-    if matches!(call.name, "notebook_append" | "notebook_clear" | "session_reset") && done.is_ok() {
+    if matches!(call.name, "notebook_append" | "notebook_clear" | "session_reset")
+        && done.is_ok()
+        && let Some(outlet) = outlet
+    {
         // The note is written; whether somebody could be told of it does not change that.
         drop(outlet.resource_updated(resources::NOTEBOOK).await);
     }

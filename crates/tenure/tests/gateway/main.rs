@@ -10,6 +10,7 @@
 )]
 
 mod asking;
+mod bridging;
 mod bytes;
 mod crashing;
 mod family;

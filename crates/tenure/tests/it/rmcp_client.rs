@@ -16,7 +16,7 @@ use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, Role
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::support::node::{Steered, announce, demo, say};
+use crate::support::node::{Steered, announce, demo, demo_with, say};
 use crate::support::proxy::Proxy;
 use crate::support::wait::{until, within};
 
@@ -146,8 +146,8 @@ async fn it_answers_an_elicitation() {
 }
 
 #[tokio::test]
-async fn a_client_that_tries_the_modern_revision_first_falls_back() {
-    let node = demo().await;
+async fn a_client_that_tries_the_modern_revision_first_falls_back_where_it_is_not_served() {
+    let node = demo_with(&[("eras", "legacy")]).await;
     let (guest, _hears) = Guest::new();
     let transport = over_http(node.url());
     let mode = ClientLifecycleMode::Auto {
@@ -158,6 +158,23 @@ async fn a_client_that_tries_the_modern_revision_first_falls_back() {
     assert_eq!(client.peer_info().unwrap().protocol_version, ProtocolVersion::V_2025_11_25);
     assert_eq!(text(&call(&client, "public_echo", &json!({ "text": "legacy" })).await), "legacy");
     assert_eq!(node.sessions().tallies().created, 1);
+}
+
+#[tokio::test]
+async fn a_client_that_tries_the_modern_revision_first_needs_no_session() {
+    let node = demo().await;
+    let (guest, _hears) = Guest::new();
+    let mode = ClientLifecycleMode::Auto {
+        preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        legacy_version: None,
+    };
+    let client = within("connect", guest.serve_with_lifecycle(over_http(node.url()), mode)).await.unwrap();
+    assert_eq!(client.peer_info().unwrap().protocol_version, ProtocolVersion::V_2026_07_28);
+    assert_eq!(text(&call(&client, "public_echo", &json!({ "text": "modern" })).await), "modern");
+    assert_eq!(text(&call(&client, "ask_name", &json!({})).await), "Hello, Ada!");
+    assert_eq!(*client.service().questions.lock().unwrap(), ["What is your name?"]);
+    assert_eq!(node.sessions().tallies().created, 0);
+    assert_eq!(node.exchanges().tallies().parked, 0);
 }
 
 /// A client behind a proxy, in the middle of a call that has said `hello`.

@@ -14,7 +14,7 @@ use crate::message::RawJson;
 
 /// An object: its members in their order, values unread.
 #[derive(Debug)]
-pub(super) struct Object<'a> {
+pub(crate) struct Object<'a> {
     text: &'a str,
     members: Vec<Member<'a>>,
     added: Vec<(&'static str, Cow<'a, str>)>,
@@ -39,7 +39,7 @@ enum Fate<'a> {
 
 impl<'a> Object<'a> {
     /// Reads the members; `None` if the value is no object.
-    pub(super) fn read(text: &'a str) -> Option<Self> {
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
         let Pairs(pairs) = serde_json::from_str(text).ok()?;
         let mut members = Vec::with_capacity(pairs.len());
         for (key, value) in pairs {
@@ -54,17 +54,17 @@ impl<'a> Object<'a> {
     }
 
     /// The value of a member as it was read, whatever was changed since.
-    pub(super) fn get(&self, name: &str) -> Option<&'a str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'a str> {
         self.members.iter().rev().find(|member| member.name == name).map(|member| member.value)
     }
 
     /// All names and values as they were read.
-    pub(super) fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.members.iter().map(|member| (&*member.name, member.value))
     }
 
     /// Takes a member out.
-    pub(super) fn remove(&mut self, name: &str) {
+    pub(crate) fn remove(&mut self, name: &str) {
         for member in self.members.iter_mut().filter(|member| member.name == name) {
             member.fate = Fate::Goes;
             self.changed = true;
@@ -72,7 +72,7 @@ impl<'a> Object<'a> {
     }
 
     /// Puts a member in place: where it stood, or else at the end.
-    pub(super) fn set(&mut self, name: &'static str, value: impl Into<Cow<'a, str>>) {
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Cow<'a, str>>) {
         let value = value.into();
         self.added.retain(|(added, _)| *added != name);
         self.remove(name);
@@ -85,7 +85,7 @@ impl<'a> Object<'a> {
 
     /// Changes a member that is an object, and takes it out if nothing is left of what was not empty before. A
     /// member that is absent or no object stays as it is.
-    pub(super) fn within(&mut self, name: &'static str, change: impl FnOnce(&mut Object<'a>)) {
+    pub(crate) fn within(&mut self, name: &'static str, change: impl FnOnce(&mut Object<'a>)) {
         let Some(mut inner) = self.get(name).and_then(Object::read) else {
             return;
         };
@@ -101,7 +101,7 @@ impl<'a> Object<'a> {
     }
 
     /// Changes the values of members, whatever they are called: `None` leaves one as it is.
-    pub(super) fn each_member(&mut self, mut change: impl FnMut(&'a str) -> Option<String>) {
+    pub(crate) fn each_member(&mut self, mut change: impl FnMut(&'a str) -> Option<String>) {
         for member in &mut self.members {
             if let Some(value) = change(member.value) {
                 member.fate = Fate::Becomes(value.into());
@@ -111,12 +111,12 @@ impl<'a> Object<'a> {
     }
 
     /// Whether no member is left.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.added.is_empty() && self.members.iter().all(|member| matches!(member.fate, Fate::Goes))
     }
 
     /// The object's text: the one that was read, if nothing was changed.
-    pub(super) fn write(self) -> Cow<'a, str> {
+    pub(crate) fn write(self) -> Cow<'a, str> {
         if !self.changed {
             return self.text.into();
         }
@@ -132,7 +132,7 @@ impl<'a> Object<'a> {
 }
 
 /// Changes the elements of an array: `None` leaves one as it is. What is no array stays as it is.
-pub(super) fn each<'a>(text: &'a str, mut change: impl FnMut(&'a str) -> Option<String>) -> Cow<'a, str> {
+pub(crate) fn each<'a>(text: &'a str, mut change: impl FnMut(&'a str) -> Option<String>) -> Cow<'a, str> {
     let Some(elements) = elements(text) else {
         return text.into();
     };
@@ -148,7 +148,7 @@ pub(super) fn each<'a>(text: &'a str, mut change: impl FnMut(&'a str) -> Option<
 }
 
 /// The elements of an array, unread; `None` if the value is none.
-pub(super) fn elements(text: &str) -> Option<Vec<&str>> {
+pub(crate) fn elements(text: &str) -> Option<Vec<&str>> {
     let Elements(elements) = serde_json::from_str(text).ok()?;
     Some(elements.into_iter().map(RawValue::get).collect())
 }
@@ -198,12 +198,12 @@ fn rewrite(text: &str, open: char, spans: Vec<Span<'_>>, added: impl Iterator<It
 }
 
 /// The text of a value; empty, and so nothing that any rule knows, if it is not UTF-8.
-pub(super) fn text(json: &RawJson) -> &str {
+pub(crate) fn text(json: &RawJson) -> &str {
     std::str::from_utf8(json.bytes()).unwrap_or_default()
 }
 
 /// What became of a value: itself, without copying, if its text is still the same.
-pub(super) fn kept(json: &RawJson, text: Cow<'_, str>) -> RawJson {
+pub(crate) fn kept(json: &RawJson, text: Cow<'_, str>) -> RawJson {
     match text {
         Cow::Borrowed(text) => part(json, text),
         Cow::Owned(text) => RawJson::trusted(text),
@@ -211,7 +211,7 @@ pub(super) fn kept(json: &RawJson, text: Cow<'_, str>) -> RawJson {
 }
 
 /// A part of a value, which shares the value's bytes.
-pub(super) fn part(json: &RawJson, text: &str) -> RawJson {
+pub(crate) fn part(json: &RawJson, text: &str) -> RawJson {
     let bytes = json.bytes();
     let whole = bytes.as_ptr_range();
     let part = text.as_bytes().as_ptr_range();
@@ -223,22 +223,22 @@ pub(super) fn part(json: &RawJson, text: &str) -> RawJson {
 }
 
 /// A text as a JSON string.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// What a JSON string says; `None` if it is none.
-pub(super) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn unquoted(text: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str(text).ok().map(|Name(name)| name)
 }
 
 /// Whether a value is an object.
-pub(super) fn is_object(text: &str) -> bool {
+pub(crate) fn is_object(text: &str) -> bool {
     text.trim_ascii_start().starts_with('{')
 }
 
 /// An object without members.
-pub(super) fn nothing<'a>() -> Object<'a> {
+pub(crate) fn nothing<'a>() -> Object<'a> {
     Object { text: "{}", members: Vec::new(), added: Vec::new(), changed: false }
 }
 

@@ -37,7 +37,7 @@
 
 pub mod clients;
 pub mod codes;
-mod edit;
+pub(crate) mod edit;
 pub mod evidence;
 mod features;
 pub mod forms;

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use super::codes::{self, URL_ELICITATION_REQUIRED, fault_of_server};
 use super::edit::{self, Object};
 use super::features::Feature;
-use super::names::{INPUT_KEY, RELATED_TASK, TOKEN};
+use super::names::{self, INPUT_KEY, RELATED_TASK, TOKEN};
 use crate::error::{Reason, RpcError};
 use crate::message::RawJson;
 use crate::method::Method;
@@ -145,6 +145,11 @@ pub fn of_server(method: &Method, params: Option<&RawJson>, number: usize) -> Op
     }
     question.params = Some(edit::kept(params, object.write()));
     Some((question, keyed))
+}
+
+/// Whether a modern client may be asked something during a request of that method.
+pub fn may_be_asked(during: &Method) -> bool {
+    names::may_ask(during)
 }
 
 /// Who chose the key of a question.

@@ -1,12 +1,18 @@
 //! The version header, and requests of the revision that has no sessions.
 
 use serde_json::{Value, json};
+use tenure::Node;
 
 use crate::support::client::{Ask, Response};
-use crate::support::node::demo;
+use crate::support::node::{demo, demo_with};
 use crate::support::session::{Session, notification, request};
 
 const MODERN: &str = "2026-07-28";
+
+/// A server of sessions alone.
+async fn legacy() -> Node {
+    demo_with(&[("eras", "legacy")]).await
+}
 
 fn assert_unsupported(response: &Response, requested: &str) {
     assert_eq!(response.fault(), (400, -32600, "unsupported_version".to_owned()), "{requested}");
@@ -63,7 +69,7 @@ fn modern(method: &str, version: &str) -> Value {
 
 #[tokio::test]
 async fn a_modern_request_is_400_with_an_error_that_makes_its_client_fall_back() {
-    let node = demo().await;
+    let node = legacy().await;
     let session = Session::start(node.address()).await;
     for method in ["server/discover", "tools/list", "initialize"] {
         for with_session in [false, true] {
@@ -80,7 +86,7 @@ async fn a_modern_request_is_400_with_an_error_that_makes_its_client_fall_back()
 
 #[tokio::test]
 async fn a_modern_request_whose_header_says_otherwise_is_refused() {
-    let node = demo().await;
+    let node = legacy().await;
     let session = Session::start(node.address()).await;
     let body = modern("tools/list", MODERN);
     for header in [None, Some("2025-11-25"), Some("v999")] {
@@ -99,7 +105,7 @@ async fn a_modern_request_whose_header_says_otherwise_is_refused() {
 
 #[tokio::test]
 async fn a_modern_header_without_meta_never_reaches_a_session() {
-    let node = demo().await;
+    let node = legacy().await;
     let session = Session::start(node.address()).await;
     for method in ["tools/list", "ping", "initialize"] {
         for ask in
@@ -116,7 +122,7 @@ async fn a_modern_header_without_meta_never_reaches_a_session() {
 
 #[tokio::test]
 async fn get_and_delete_of_the_modern_revision_are_405() {
-    let node = demo().await;
+    let node = legacy().await;
     let session = Session::start(node.address()).await;
     for ask in [Ask::get(), Ask::new("DELETE", "/mcp"), session.get(), session.delete()] {
         let response = ask.header("MCP-Protocol-Version", MODERN).send(node.address()).await;

@@ -1,0 +1,204 @@
+//! Exchanges for modern clients, answered by a server that knows only sessions.
+//!
+//! Every request leases a session of its own for as long as it takes (`pool`): its server sees one client with one
+//! request, so whatever it says meanwhile belongs to that request (`turn`). News that belong to none go to those who
+//! listen (`feeds`). Questions of the server are asked of the request's own context; how a modern client is asked is
+//! the affair of whoever runs the exchange.
+//!
+//! In: requests with `_meta`. Out: requests of the latest revision in a session, and results without `_meta` of theirs.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use super::feeds;
+use super::pool::{Key, Lease, Pool, PoolLimits, Which};
+use super::rules::introduction::{self, Feeds};
+use super::rules::progress::Series;
+use super::rules::{clients::Relayed, codes, questions, request, result};
+use super::turn::Turn;
+use crate::call::{CallContext, Fanout};
+use crate::error::{Reason, RpcError};
+use crate::exchange::ladder;
+use crate::message::{RawJson, Request};
+use crate::method::Method;
+use crate::port::BoxFuture;
+use crate::port::backend::{Backend, Call, Reply};
+use crate::port::responder::Responder;
+use crate::protocol::{self, Eras};
+use crate::rules::{Repeat, repeat};
+
+/// A responder over a backend.
+///
+/// Sessions towards the server are shared by the requests of one principal with the same capabilities, one after the
+/// other. Without authentication all callers are one principal: a server that remembers things in its session then
+/// shows them to all, unless every request gets a session of its own ([`Reuse::Request`](super::Reuse::Request)).
+#[derive(Clone)]
+pub struct ExchangesOnSessions {
+    pool: Arc<Pool>,
+    eras: Eras,
+}
+
+impl ExchangesOnSessions {
+    /// Answers exchanges by this backend.
+    pub fn new(backend: Arc<dyn Backend>, limits: PoolLimits) -> Self {
+        Self { pool: Pool::new(backend, limits), eras: Eras::Both }
+    }
+
+    /// The same at an endpoint that serves only these eras, which is what discovery says.
+    #[must_use]
+    pub fn serving(mut self, eras: Eras) -> Self {
+        self.eras = eras;
+        self
+    }
+
+    /// How many sessions there are towards servers, used or not.
+    pub fn sessions(&self) -> usize {
+        self.pool.sessions()
+    }
+
+    /// Takes no more requests, ends listens, and closes every session that is not in use; those in use are closed by
+    /// the end of their requests.
+    ///
+    /// # Cancel safety
+    /// What has begun to close goes on closing.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    async fn answer(self, call: Call) -> Reply {
+        let Call { request, context } = call;
+        match &request.method {
+            Method::Discover => self.discover(&context).await,
+            Method::Listen => feeds::listen(&self.pool, &request, &context).await,
+            method if ladder::is_gone(method) || is_of_tasks(method) => {
+                Err(RpcError::of(Reason::MethodNotFound, format!("Method not found: {method}")))
+            }
+            _ => self.call(&request, &context).await,
+        }
+    }
+
+    async fn discover(&self, context: &CallContext) -> Reply {
+        let key = Key::of(context);
+        let initialized = match self.pool.known(&key) {
+            Some(initialized) => initialized,
+            None => {
+                let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| told(None, &error))?;
+                let initialized = lease.slot().initialized.clone();
+                lease.release();
+                initialized
+            }
+        };
+        introduction::discover_result(&initialized, protocol::served(self.eras), Feeds::Open)
+    }
+
+    async fn call(&self, request: &Request, context: &CallContext) -> Reply {
+        let key = Key::of(context);
+        let series = Arc::new(Mutex::new(Series::default()));
+        let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| told(None, &error))?;
+        let (reply, turn, lease) = carry_out(lease, request, context, &series).await?;
+        if !may_repeat(&lease, request, context, &reply) {
+            lease.release();
+            return translated(request, &turn, key.relayed, reply);
+        }
+        drop(lease);
+        tracing::info!(request = ?request.id, method = %request.method, "run again in another session");
+        // Not one that was opened before: the server may have forgotten all of them.
+        let lease = self.pool.lease(&key, Which::New).await.map_err(|error| told(None, &error))?;
+        series.lock().restart();
+        let (reply, turn, lease) = carry_out(lease, request, context, &series).await?;
+        lease.release();
+        translated(request, &turn, key.relayed, reply)
+    }
+}
+
+/// Sends a request to the server of a session. Should this be dropped before the answer, the session goes with it.
+async fn carry_out(
+    lease: Lease,
+    request: &Request,
+    context: &CallContext,
+    series: &Arc<Mutex<Series>>,
+) -> Result<(Reply, Arc<Turn>, Lease), RpcError> {
+    let token = lease.next_token();
+    let (params, taken) = request::to_legacy(&request.method, request.params.as_ref(), Some(&token))?;
+    // A request without params has none there either.
+    let params = request.params.is_some().then_some(params);
+    let slot = lease.slot();
+    if taken.level.is_some() {
+        slot.log_everything().await;
+    }
+    lease.watch().await;
+    let turn = Arc::new(Turn::new(slot, context, taken.token.map(|own| (token, own)), Arc::clone(series)));
+    let request = Request { id: request.id.clone(), method: request.method.clone(), params };
+    let reply = slot.call(request, &turn).await;
+    Ok((reply, turn, lease))
+}
+
+/// Whether a request may be sent once more: the server is gone, and did not take it or only read.
+fn may_repeat(lease: &Lease, request: &Request, context: &CallContext, reply: &Reply) -> bool {
+    let Err(error) = reply else { return false };
+    let is_lost = error.is(Reason::BackendUnavailable) && lease.slot().seat.is_lost();
+    is_lost && !context.is_cancelled() && (error.is_refused() || repeat(&request.method) == Repeat::Safe)
+}
+
+/// What the server answered, for a modern client.
+fn translated(request: &Request, turn: &Turn, relayed: Relayed, reply: Reply) -> Reply {
+    match (reply, turn.lacking()) {
+        (Ok(result), Some(lacking)) if is_error(&result) => Err(lacking),
+        (Ok(result), _) => Ok(result::to_modern(&request.method, &result)),
+        (Err(_), Some(lacking)) => Err(lacking),
+        (Err(error), None) => match questions::url_elicitations(&error) {
+            Some(asked) if questions::may_be_asked(&request.method) => {
+                match asked.iter().find(|question| !relayed.allows(question)) {
+                    // With no state: the next attempt is the same request from the start.
+                    None => Ok(questions::input_required(&asked, None)),
+                    Some(question) => Err(codes::missing_capability(
+                        "The server needs a client that can send its user to a page",
+                        &Relayed::needed_by(question).object(),
+                    )),
+                }
+            }
+            _ => Err(told(request.params.as_ref(), &error)),
+        },
+    }
+}
+
+fn told(params: Option<&RawJson>, error: &RpcError) -> RpcError {
+    codes::to_modern(params, error)
+}
+
+/// Whether a tool says that it failed.
+fn is_error(result: &RawJson) -> bool {
+    #[derive(Deserialize)]
+    struct Said {
+        #[serde(rename = "isError", default)]
+        is_error: bool,
+    }
+    result.read::<Said>().is_ok_and(|said| said.is_error)
+}
+
+/// Tasks of a session are others than those of the modern era, and no server behind is asked for any.
+fn is_of_tasks(method: &Method) -> bool {
+    matches!(method, Method::TasksGet | Method::TasksUpdate | Method::TasksCancel)
+}
+
+impl Responder for ExchangesOnSessions {
+    fn respond(&self, call: Call) -> BoxFuture<Reply> {
+        Box::pin(self.clone().answer(call))
+    }
+
+    fn server_info(&self) -> Option<RawJson> {
+        self.pool.server_info()
+    }
+
+    fn begin(&self, fanout: Fanout) {
+        self.pool.begin(fanout);
+    }
+}
+
+impl std::fmt::Debug for ExchangesOnSessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExchangesOnSessions").field("sessions", &self.sessions()).finish_non_exhaustive()
+    }
+}

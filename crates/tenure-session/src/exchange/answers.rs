@@ -1,0 +1,124 @@
+//! What a server's reply becomes before a client of the modern era gets it.
+
+use std::borrow::Cow;
+
+use super::capability::{self, Capability};
+use super::exchanges::Inner;
+use super::results::{self, ResultType};
+use super::states::{Bound, Held};
+use super::work::Work;
+use crate::bridge::rules::codes::{self, RESOURCE_NOT_FOUND};
+use crate::bridge::rules::edit::{self, Object};
+use crate::bridge::rules::questions;
+use crate::error::{Error, Reason, RpcError};
+use crate::members;
+use crate::message::{RawJson, Request};
+use crate::method::Method;
+use crate::port::backend::Reply;
+use crate::protocol;
+
+impl Inner {
+    /// The reply as far as it depends on how the call went.
+    pub(super) fn judge(&self, work: &Work, request: &Request, reply: Reply) -> Reply {
+        let lacking = std::mem::take(&mut work.state.lock().lacking);
+        let reply = match reply {
+            // Most probably for want of the answer that it did not get.
+            Err(_) if !lacking.is_empty() => return Err(capability::missing(&lacking).to_rpc()),
+            Ok(result) if !lacking.is_empty() && is_error(&result) => {
+                return Err(capability::missing(&lacking).to_rpc());
+            }
+            Err(error) => return Err(said_in_this_era(request, error)),
+            Ok(result) => result,
+        };
+        match ResultType::of(&reply) {
+            ResultType::InputRequired => self.wanted(work, request, &reply),
+            ResultType::Complete | ResultType::Task => {
+                if request.method == Method::ToolsList {
+                    self.catalog.learn(request, work.fanout.route(), &work.principal, &reply);
+                }
+                Ok(reply)
+            }
+            ResultType::Unknown => {
+                Err(RpcError::of(Reason::Internal, "The server answered with a resultType that nobody knows"))
+            }
+        }
+    }
+
+    /// A server's own wish for input: only what the client can answer, and with its state sealed.
+    fn wanted(&self, work: &Work, request: &Request, result: &RawJson) -> Reply {
+        if !Work::may_ask(&request.method) {
+            let message = "The server asked for input where none can be given";
+            return Err(RpcError::of(Reason::Internal, message));
+        }
+        let wanted = questions::wanted(result)?;
+        let mut needed: Vec<Capability> = Vec::new();
+        for question in &wanted.questions {
+            let needs = capability::of_question(&question.method, question.params.as_ref());
+            needed.extend(needs.map_err(|error| error.to_rpc())?);
+        }
+        let declared = &work.state.lock().attempt.meta.capabilities;
+        declared.require(&needed).map_err(|error| error.to_rpc())?;
+        let Some(state) = wanted.state.filter(|_| !self.responder.keeps_request_states()) else {
+            return Ok(result.clone());
+        };
+        let state: String =
+            state.read().map_err(|_| RpcError::of(Reason::Internal, "The state is no text"))?;
+        let bound = Bound::new(request, work.fanout.route(), &work.principal);
+        let expires = self.clock.now().after(self.limits.ask_timeout);
+        let sealed = bound.seal(&*self.seal, &Held::Text(state), expires).map_err(|error| error.to_rpc())?;
+        Ok(set(result, "requestState", &edit::quoted(&sealed)))
+    }
+
+    /// The reply with what every answer carries.
+    pub(super) fn complete(&self, request: &Request, reply: Reply) -> Reply {
+        let mut result = reply?;
+        let method = &request.method;
+        if *method == Method::Discover {
+            result =
+                set(&result, "supportedVersions", edit::text(&RawJson::of(&protocol::served(self.eras))));
+        }
+        let mut caching = self.caching;
+        if results::is_cacheable(method) {
+            caching = caching.of_request(request.params.as_ref());
+        }
+        Ok(results::complete(method, &result, self.responder.server_info().as_ref(), caching))
+    }
+}
+
+/// The object with a member of another value.
+pub(super) fn set(object: &RawJson, name: &'static str, value: &str) -> RawJson {
+    let Some(mut members) = Object::read(edit::text(object)) else { return object.clone() };
+    members.set(name, Cow::Borrowed(value));
+    let written = members.write().into_owned();
+    RawJson::trusted(written)
+}
+
+fn is_error(result: &RawJson) -> bool {
+    members::find(result.bytes(), "isError").value().is_some_and(|value| value.get() == "true")
+}
+
+/// Codes of sessions that this era does not have.
+fn said_in_this_era(request: &Request, error: RpcError) -> RpcError {
+    match error.code() {
+        RESOURCE_NOT_FOUND | -32099..=-32023 => codes::to_modern(request.params.as_ref(), &error),
+        _ => error,
+    }
+}
+
+/// The params with the state that the handler wrote in place of the sealed one.
+pub(super) fn with_state(params: &RawJson, text: &str) -> RawJson {
+    set(params, "requestState", &edit::quoted(text))
+}
+
+/// The answers that a request brings; what is no object is none.
+pub(super) fn responses(params: Option<&RawJson>) -> Option<RawJson> {
+    let params = params?;
+    memchr::memmem::find(params.bytes(), b"inputResponses")?;
+    let value = members::find(params.bytes(), "inputResponses").value()?;
+    edit::is_object(value.get()).then(|| edit::part(params, value.get()))
+}
+
+/// The error for a server that takes nothing new.
+pub(super) fn draining() -> Error {
+    Error::new(Reason::Draining, "The server is shutting down")
+}

@@ -1,0 +1,331 @@
+//! How a call is carried out for an attempt, and how the attempt ends.
+//!
+//! | what happens first | what the client gets | the call |
+//! |---|---|---|
+//! | the reply | the answer | is over |
+//! | a message, and the client takes streams | a stream | goes on, and is cancelled with the stream |
+//! | silence for `stream_after`, and the client takes streams | a stream | the same |
+//! | a question, and no other for `gather` | `input_required` | waits in a task of its own for an attempt with answers |
+//! | the client hangs up | nothing | is cancelled |
+//!
+//! The server's future is polled by whoever waits for the attempt. A call that is answered at once costs no task, no
+//! timer and no entry in any table.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep};
+
+use super::exchanges::{Inner, Listed, Running};
+use super::ladder::Streams;
+use super::work::{End, State, Work};
+use crate::bridge::rules::news;
+use crate::bridge::rules::questions::{self, Question};
+use crate::call::Stage;
+use crate::error::{Error, Reason, RpcError};
+use crate::message::{self, Request};
+use crate::port::BoxFuture;
+use crate::port::backend::Reply;
+
+/// What an attempt is answered with.
+#[derive(Debug)]
+pub enum Answer {
+    /// One message. `code` is that of the error, if it is one.
+    Json {
+        /// The response.
+        body: Bytes,
+        /// The code of its error.
+        code: Option<i64>,
+    },
+    /// The request is not carried out.
+    Refused(Error),
+    /// Messages, and the response as the last one.
+    Stream(Flow),
+}
+
+/// One attempt at a call.
+pub(super) struct Run {
+    inner: Arc<Inner>,
+    work: Arc<Work>,
+    request: Request,
+    turn: u64,
+    source: Source,
+    began: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// From the first time that it has to wait.
+    listed: Option<Listed>,
+    /// Whether the client has been given a stream.
+    is_stream: bool,
+    is_over: bool,
+    _running: Running,
+}
+
+/// Who carries the call out.
+pub(super) enum Source {
+    /// Whoever polls the attempt.
+    Here(BoxFuture<Reply>),
+    /// A task, since an earlier attempt ended with questions.
+    Elsewhere,
+    /// Nobody: its handler panicked.
+    Nobody,
+}
+
+/// What an attempt has to say next.
+enum Turn {
+    /// A message.
+    Said(Bytes),
+    /// The response.
+    Done { body: Bytes, code: Option<i64> },
+    /// Nothing for a long time, and the client does not know yet that it has been heard.
+    Quiet,
+}
+
+impl Run {
+    pub(super) fn new(
+        inner: &Arc<Inner>,
+        work: Arc<Work>,
+        request: Request,
+        (turn, source): (u64, Source),
+        running: Running,
+    ) -> Self {
+        Self {
+            inner: Arc::clone(inner),
+            work,
+            request,
+            turn,
+            source,
+            began: Instant::now(),
+            timer: None,
+            listed: None,
+            is_stream: false,
+            is_over: false,
+            _running: running,
+        }
+    }
+
+    /// Waits until it is known what the answer looks like.
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels the call.
+    pub(super) async fn answer(mut self) -> Answer {
+        let first = std::future::poll_fn(|cx| self.poll(cx)).await;
+        self.is_stream = true;
+        match first {
+            Turn::Done { body, code } => Answer::Json { body, code },
+            Turn::Said(body) => Answer::Stream(Flow { run: self, first: Some(body) }),
+            Turn::Quiet => Answer::Stream(Flow { run: self, first: None }),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+        let work = Arc::clone(&self.work);
+        loop {
+            let reply = self.poll_reply(cx);
+            let mut state = work.state.lock();
+            if state.turn != self.turn {
+                drop(state);
+                return Poll::Ready(self.overtaken());
+            }
+            // What was said before the reply comes before it.
+            if let Poll::Ready(reply) = reply {
+                self.source = Source::Elsewhere;
+                state.outcome = Some(reply);
+            }
+            if let Some(said) = work.take_said(&mut state) {
+                return Poll::Ready(Turn::Said(said));
+            }
+            if let Some(reply) = state.outcome.take() {
+                drop(state);
+                return Poll::Ready(self.finish(reply));
+            }
+            if let Some(end) = state.end {
+                drop(state);
+                return Poll::Ready(self.finish(ended(end, &self.request)));
+            }
+            let now = Instant::now();
+            let mut next = self.deadline(&state, now);
+            if next <= now {
+                drop(state);
+                let message = "The server did not answer in time";
+                return Poll::Ready(self.finish(Err(RpcError::of(Reason::TimedOut, message))));
+            }
+            if let Some((first, last)) = state.asked_at {
+                let ripe = (last + work.limits.gather).min(first + work.limits.gather_at_most);
+                if ripe <= now {
+                    let asked = state.questions(now + work.limits.ask_timeout);
+                    drop(state);
+                    return Poll::Ready(self.park(&asked));
+                }
+                next = next.min(ripe);
+            }
+            if !self.is_stream && state.attempt.streams == Streams::Allowed {
+                let quiet = self.began + work.limits.stream_after;
+                if quiet <= now {
+                    return Poll::Ready(Turn::Quiet);
+                }
+                next = next.min(quiet);
+            }
+            keep(&mut state.waker, cx.waker());
+            drop(state);
+            if self.listed.is_none() {
+                self.listed = Some(self.inner.list(&work));
+                // Whoever ends all that are listed may just have been here.
+                if self.inner.ends(&work) {
+                    continue;
+                }
+            }
+            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(next)));
+            // One that is set too early is as good: then everything is looked at anew.
+            if timer.deadline() > next || timer.is_elapsed() {
+                timer.as_mut().reset(next);
+            }
+            ready!(timer.as_mut().poll(cx));
+        }
+    }
+
+    /// When the server's time is up. A listen has none.
+    fn deadline(&self, state: &State, now: Instant) -> Instant {
+        let limits = &self.work.limits;
+        if self.work.is_listen() {
+            return now + FAR;
+        }
+        let quiet = state.progressed.unwrap_or(self.began).max(self.began) + limits.request_timeout;
+        quiet.min(self.began + limits.max_request_time)
+    }
+
+    fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
+        match &mut self.source {
+            Source::Here(reply) => {
+                match std::panic::catch_unwind(AssertUnwindSafe(|| reply.as_mut().poll(cx))) {
+                    Ok(reply) => reply,
+                    Err(_) => {
+                        self.source = Source::Nobody;
+                        Poll::Ready(Err(panicked(&self.work)))
+                    }
+                }
+            }
+            Source::Elsewhere => Poll::Pending,
+            Source::Nobody => Poll::Ready(Err(panicked(&self.work))),
+        }
+    }
+
+    /// Ends the attempt, and with it the call.
+    fn finish(&mut self, reply: Reply) -> Turn {
+        let reply = self.inner.judge(&self.work, &self.request, reply);
+        self.close();
+        self.respond(reply)
+    }
+
+    /// Whatever still works on the call need not.
+    fn close(&mut self) {
+        self.is_over = true;
+        self.inner.unpark(&self.work);
+        self.work.close();
+        self.source = Source::Elsewhere;
+    }
+
+    /// The call is another attempt's now.
+    fn overtaken(&mut self) -> Turn {
+        self.is_over = true;
+        let error =
+            Error::new(Reason::InvalidRequestState, "Another attempt with this requestState took over");
+        self.respond(Err(error.to_rpc()))
+    }
+
+    /// Ends the attempt with the questions; the call waits for the next one.
+    fn park(&mut self, asked: &[Question]) -> Turn {
+        let state = match self.inner.park(&self.work, &self.request) {
+            Ok(state) => state,
+            Err(error) => return self.finish(Err(error.to_rpc())),
+        };
+        if let Source::Here(reply) = std::mem::replace(&mut self.source, Source::Elsewhere) {
+            self.inner.go_on(&self.work, reply);
+        }
+        self.is_over = true;
+        self.respond(Ok(questions::input_required(asked, Some(&state))))
+    }
+
+    fn respond(&self, reply: Reply) -> Turn {
+        let reply = self.inner.complete(&self.request, reply);
+        let code = reply.as_ref().err().map(RpcError::code);
+        let mut body = message::write_response(&self.request.id, &reply);
+        let limit = self.work.limits.max_event_bytes;
+        if body.len() > limit {
+            let error = Error::new(Reason::EventTooLarge, format!("The answer is larger than {limit} bytes"));
+            body = message::write_error(Some(&self.request.id), &error.with("limit", limit).to_rpc());
+        }
+        Turn::Done { body, code }
+    }
+}
+
+/// A listen has no deadline; timers want one.
+const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // The client hung up, which is how it withdraws a request.
+        if !self.is_over && self.work.state.lock().turn == self.turn {
+            tracing::debug!(exchange = %self.work.label(), method = %self.work.method, "withdrawn by its client");
+            self.close();
+        }
+    }
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run").field("request", &self.request.id).finish_non_exhaustive()
+    }
+}
+
+/// An answer in several messages, the response being the last. Dropping it before cancels the call.
+#[derive(Debug)]
+pub struct Flow {
+    run: Run,
+    first: Option<Bytes>,
+}
+
+impl Flow {
+    /// The next message; `None` after the response.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(first));
+        }
+        if self.run.is_over {
+            return Poll::Ready(None);
+        }
+        match ready!(self.run.poll(cx)) {
+            Turn::Said(body) | Turn::Done { body, .. } => Poll::Ready(Some(body)),
+            Turn::Quiet => Poll::Pending,
+        }
+    }
+
+    /// The next message; `None` after the response.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+}
+
+fn ended(end: End, request: &Request) -> Reply {
+    match end {
+        End::Leave => Ok(news::end(&request.id)),
+        End::Interrupt => {
+            Err(RpcError::of(Reason::Interrupted, "The server shut down before the answer came"))
+        }
+    }
+}
+
+pub(super) fn panicked(work: &Work) -> RpcError {
+    tracing::error!(exchange = %work.label(), method = %work.method, "a handler panicked");
+    RpcError::of(Reason::Internal, "The server failed while handling the request")
+}
+
+fn keep(place: &mut Option<Waker>, waker: &Waker) {
+    match place {
+        Some(kept) => kept.clone_from(waker),
+        None => *place = Some(waker.clone()),
+    }
+}

@@ -1,0 +1,171 @@
+//! `requestState`: what a client carries from one attempt at a request to the next.
+//!
+//! It comes back from whoever sends it, so it is sealed: for its caller, endpoint, method and params, and for a time.
+//! Inside is what a handler wrote, or the number of a call that waits for answers.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::digest::Digest;
+use crate::error::{Error, Reason};
+use crate::id::{Principal, Route};
+use crate::message::{RawJson, Request};
+use crate::port::clock::Time;
+use crate::port::seal::Seal;
+
+/// What a state is good for: one caller's attempts at one request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Bound(Vec<u8>);
+
+/// What a state holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Held {
+    /// The text that a handler wrote.
+    Text(String),
+    /// A call that waits.
+    Parked(u128),
+}
+
+const TEXT: u8 = 1;
+const PARKED: u8 = 2;
+
+impl Bound {
+    pub(super) fn new(request: &Request, route: &Route, principal: &Principal) -> Self {
+        let digest = Digest::of(request.params.as_ref());
+        let mut bound = b"tenure state\0".to_vec();
+        // Length and presence stand in front, so that no two series of texts are the same bytes.
+        for text in [principal.name(), route.name(), Some(request.method.as_str())] {
+            bound.push(u8::from(text.is_some()));
+            let text = text.unwrap_or_default();
+            bound.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            bound.extend_from_slice(text.as_bytes());
+        }
+        bound.extend_from_slice(digest.as_bytes());
+        Self(bound)
+    }
+
+    /// Seals something until `expires`.
+    pub(super) fn seal(&self, seal: &dyn Seal, held: &Held, expires: Time) -> Result<String, Error> {
+        let mut plain = expires.0.to_le_bytes().to_vec();
+        match held {
+            Held::Text(text) => {
+                plain.push(TEXT);
+                plain.extend_from_slice(text.as_bytes());
+            }
+            Held::Parked(number) => {
+                plain.push(PARKED);
+                plain.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+        let sealed = seal.seal(&self.0, &plain);
+        let sealed =
+            sealed.ok_or_else(|| Error::new(Reason::Internal, "The request's state could not be sealed"))?;
+        Ok(URL_SAFE_NO_PAD.encode(sealed))
+    }
+
+    /// Opens what was sealed; `None` if it is not ours, not for this, or too old.
+    pub(super) fn open(&self, seal: &dyn Seal, text: &str, now: Time) -> Option<Held> {
+        let plain = seal.open(&self.0, &URL_SAFE_NO_PAD.decode(text).ok()?)?;
+        let (expires, rest) = plain.split_first_chunk::<8>()?;
+        let (kind, content) = rest.split_first()?;
+        if now.0 >= u64::from_le_bytes(*expires) {
+            return None;
+        }
+        match *kind {
+            TEXT => String::from_utf8(content.to_vec()).ok().map(Held::Text),
+            PARKED => content.try_into().ok().map(|number| Held::Parked(u128::from_le_bytes(number))),
+            _ => None,
+        }
+    }
+}
+
+/// The state that a request brings.
+///
+/// # Errors
+/// When it is no text.
+pub(super) fn brought(params: Option<&RawJson>) -> Result<Option<String>, Error> {
+    let Some(params) = params else { return Ok(None) };
+    // Nearly every request is a first attempt.
+    if memchr::memmem::find(params.bytes(), b"requestState").is_none() && !has_escapes(params) {
+        return Ok(None);
+    }
+    let Some(value) = crate::members::find(params.bytes(), "requestState").value() else { return Ok(None) };
+    serde_json::from_str(value.get())
+        .map(Some)
+        .map_err(|_| Error::new(Reason::InvalidParams, "requestState must be a string"))
+}
+
+/// The error for a state that cannot be used.
+pub(super) fn invalid() -> Error {
+    Error::new(
+        Reason::InvalidRequestState,
+        "The requestState is not one of ours, or not for this request, or it is too old: send the request anew without it",
+    )
+}
+
+fn has_escapes(params: &RawJson) -> bool {
+    memchr::memmem::find(params.bytes(), br"\u").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RequestId;
+    use crate::method::Method;
+
+    /// Binds by a checksum, which is enough to see what a state is bound to.
+    struct Plain;
+
+    impl Seal for Plain {
+        fn seal(&self, bound: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
+            use sha2::Digest as _;
+            Some([&sha2::Sha256::digest([bound, plain].concat())[..], plain].concat())
+        }
+
+        fn open(&self, bound: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+            let (_, plain) = sealed.split_at_checked(32)?;
+            (self.seal(bound, plain)? == sealed).then(|| plain.to_vec())
+        }
+    }
+
+    fn request(method: &str, params: &'static str) -> Request {
+        Request {
+            id: RequestId::from_number(1),
+            method: Method::new(method),
+            params: Some(RawJson::trusted(params)),
+        }
+    }
+
+    #[test]
+    fn a_state_is_good_for_one_callers_attempts_at_one_request() {
+        let params = r#"{"name":"t","arguments":{"a":1},"_meta":{"x":1}}"#;
+        let later = r#"{"arguments":{"a":1},"name":"t","inputResponses":{},"requestState":"s"}"#;
+        let (ann, main) = (Principal::named("ann"), Route::MAIN);
+        let bound = Bound::new(&request("tools/call", params), &main, &ann);
+        let held = Held::Text("step 2".to_owned());
+        let text = bound.seal(&Plain, &held, Time(1000)).unwrap();
+        let open = |request: &Request, route: &Route, principal: &Principal, now| {
+            Bound::new(request, route, principal).open(&Plain, &text, Time(now))
+        };
+        assert_eq!(open(&request("tools/call", later), &main, &ann, 999), Some(held));
+        assert_eq!(open(&request("tools/call", later), &main, &ann, 1000), None, "too old");
+        assert_eq!(open(&request("prompts/get", later), &main, &ann, 0), None, "another method");
+        assert_eq!(open(&request("tools/call", r#"{"name":"t","arguments":{"a":2}}"#), &main, &ann, 0), None);
+        assert_eq!(open(&request("tools/call", later), &Route::named("b"), &ann, 0), None);
+        assert_eq!(open(&request("tools/call", later), &main, &Principal::named("bob"), 0), None);
+        assert_eq!(open(&request("tools/call", later), &main, &Principal::ANONYMOUS, 0), None);
+        assert_eq!(bound.open(&Plain, &(text + "-TAMPERED"), Time(0)), None);
+        let parked = Held::Parked(u128::MAX - 1);
+        assert_eq!(bound.open(&Plain, &bound.seal(&Plain, &parked, Time(9)).unwrap(), Time(0)), Some(parked));
+    }
+
+    #[test]
+    fn what_a_request_brings() {
+        let brought = |params: &'static str| brought(Some(&RawJson::trusted(params)));
+        assert_eq!(brought(r#"{"name":"requestState"}"#).unwrap(), None);
+        assert_eq!(brought(r#"{"requestState":null}"#).unwrap(), None);
+        assert_eq!(brought(r#"{"requestState":"a\u0062"}"#).unwrap().as_deref(), Some("ab"));
+        assert_eq!(brought(r#"{"request\u0053tate":"a"}"#).unwrap().as_deref(), Some("a"));
+        assert_eq!(brought(r#"{"requestState":7}"#).unwrap_err().reason(), Reason::InvalidParams);
+    }
+}

@@ -1,0 +1,119 @@
+//! POST of the modern era: a request that stands alone.
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, Response};
+use tenure_session::exchange::{self, Answer, Exchanges, Header, Heads, Streams};
+use tenure_session::protocol::{self, Era, Eras, Shape};
+use tenure_session::{Message, RawJson, Request};
+
+use super::body::Body;
+use super::endpoint::{Endpoint, Remote, event_stream};
+use super::headers;
+use super::reject::{json, modern_status, reject_exchange};
+
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const PARAM: &str = "mcp-param-";
+
+/// Who has to deal with a message.
+pub(super) enum Belongs<'a> {
+    /// Sessions.
+    Session,
+    /// Exchanges.
+    Exchange(&'a Exchanges),
+    /// Nobody: it is of an era that is not served here.
+    Nobody(Eras),
+}
+
+impl Endpoint {
+    /// Which eras are served.
+    pub(super) fn eras(&self) -> Eras {
+        self.0.exchanges.as_ref().map_or(Eras::Legacy, Exchanges::eras)
+    }
+
+    /// Whether GET and DELETE with these headers have nothing here that they could be about.
+    pub(super) fn has_no_sessions_for(&self, headers: &HeaderMap) -> bool {
+        is_modern(headers) || self.eras() == Eras::Modern
+    }
+
+    /// Who has to deal with a message. Without exchanges, sessions deal with everything.
+    pub(super) fn belongs(
+        &self,
+        shape: Shape,
+        params: Option<&RawJson>,
+        header: Option<&str>,
+    ) -> Belongs<'_> {
+        let Some(exchanges) = &self.0.exchanges else { return Belongs::Session };
+        match (protocol::belongs(shape, params, header), exchanges.eras()) {
+            (_, Eras::Legacy) | (Era::Legacy, Eras::Both) => Belongs::Session,
+            (Era::Modern, Eras::Both | Eras::Modern) => Belongs::Exchange(exchanges),
+            (Era::Legacy, Eras::Modern) => Belongs::Nobody(Eras::Modern),
+        }
+    }
+
+    /// Whether an array of messages has one of the modern era, which has no arrays.
+    pub(super) fn is_modern_batch(&self, elements: &[RawJson], header: Option<&str>) -> bool {
+        let modern = |shape, params: Option<&RawJson>| {
+            matches!(self.belongs(shape, params, header), Belongs::Exchange(_) | Belongs::Nobody(_))
+        };
+        modern(Shape::NoMessage, None)
+            || elements.iter().any(|element| match Message::parse(element.bytes()) {
+                Ok(Message::Request(request)) => modern(Shape::Batch, request.params.as_ref()),
+                _ => false,
+            })
+    }
+
+    /// Answers a request.
+    ///
+    /// # Cancel safety
+    /// Dropping it withdraws the request: that is what it means when a client hangs up.
+    pub(super) async fn exchange(
+        &self,
+        exchanges: &Exchanges,
+        parts: &Parts,
+        request: Request,
+        remote: Option<Remote>,
+    ) -> Response<Body> {
+        let id = request.id.clone();
+        let mut checked = match exchange::check(request, Some(heads(&parts.headers)), exchanges.eras()) {
+            Ok(checked) => checked,
+            Err(error) => return reject_exchange(&error, Some(&id)),
+        };
+        if !headers::accepts_events(&parts.headers) {
+            checked.streams = Streams::No;
+        }
+        match exchanges.request(checked, self.caller(parts, remote)).await {
+            Answer::Json { body, code } => json(modern_status(code), body),
+            Answer::Refused(error) => reject_exchange(&error, Some(&id)),
+            Answer::Stream(flow) => event_stream(Body::flow(flow, self.0.rules.keep_alive)),
+        }
+    }
+}
+
+/// Whether the headers alone say that a POST is of the modern era.
+pub(super) fn is_modern(headers: &HeaderMap) -> bool {
+    protocol::belongs(Shape::NoMessage, None, headers::protocol_version(headers)) == Era::Modern
+}
+
+/// The headers that repeat what the body says.
+fn heads(headers: &HeaderMap) -> Heads<'_> {
+    let params = headers.iter().filter_map(|(name, value)| {
+        let name = name.as_str().strip_prefix(PARAM)?;
+        Some((name, value.as_bytes()))
+    });
+    Heads {
+        version: only(headers, &headers::PROTOCOL_VERSION),
+        method: only(headers, &METHOD),
+        name: only(headers, &NAME),
+        params: params.collect(),
+    }
+}
+
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Header<'a> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Header::Absent,
+        (Some(value), None) => value.to_str().map_or(Header::Unreadable, Header::One),
+        (Some(_), Some(_)) => Header::Twice,
+    }
+}
