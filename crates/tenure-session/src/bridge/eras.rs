@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::probe::Probe;
 use super::rules::evidence::{self, Over, Verdict};
 use super::sessions::SessionsOnExchanges;
 pub use super::verdicts::Era;
@@ -49,7 +50,7 @@ pub struct Halves {
     /// The one with sessions.
     pub legacy: Arc<dyn Backend>,
     /// The one without.
-    pub modern: Arc<dyn Responder>,
+    pub modern: Arc<dyn Probe>,
     /// How both are reached.
     pub over: Over,
     /// The one era that is to be spoken with the server, if that is known.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tenure_session::bridge::rules::evidence::Over;
+use tenure_session::bridge::probe::{Answer, Attempt, Probe};
+use tenure_session::bridge::rules::evidence::{self, Over, Said, Way};
 use tenure_session::bridge::{ERA_TTL, Era, Eras, Halves};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
@@ -94,6 +95,21 @@ impl Link for Legacy {
 }
 
 struct Modern(Arc<Half>);
+
+impl Probe for Modern {
+    fn probe(&self, call: Call) -> BoxFuture<Attempt> {
+        let reply = self.respond(call);
+        Box::pin(async move {
+            match reply.await {
+                Err(error) => match evidence::heard(Over::Http, &error) {
+                    (way, Said::Nothing) => Attempt { way, answer: Answer::Nothing(error) },
+                    (way, _) => Attempt { way, answer: Answer::Said(Err(error)) },
+                },
+                reply => Attempt { way: Way::Http(Some(200)), answer: Answer::Said(reply) },
+            }
+        })
+    }
+}
 
 impl Responder for Modern {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
