@@ -534,8 +534,9 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         max_lifetime: None,
         ..config.limits.clone()
     };
-    let Running { sessions, states, .. } = run(&opened, config, limits, served).await?;
-    let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace);
+    let Running { sessions, exchanges, states } = run(&opened, config, limits, served).await?;
+    let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
+        .with_exchanges(exchanges);
     let folder = control_folder(config, &opened)?;
     Ok(AssembledStdio { sessions, states, stdio, store: opened, folder })
 }
