@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tenure_session::bridge::rules::evidence::Over;
+use tenure_session::bridge::probe::{Answer, Attempt, Probe};
+use tenure_session::bridge::rules::evidence::{Over, Way};
 use tenure_session::bridge::{ERA_TTL, Era, Eras, Halves};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
@@ -27,6 +28,7 @@ struct Half {
     fails_calls: Mutex<Option<RpcError>>,
     asked: AtomicUsize,
     calls: AtomicUsize,
+    over: Mutex<Option<Over>>,
     /// When it may answer; nothing: at once.
     gate: Mutex<Option<Arc<Semaphore>>>,
 }
@@ -107,6 +109,35 @@ impl Responder for Modern {
     }
 }
 
+impl Probe for Modern {
+    fn probe(&self, call: Call) -> BoxFuture<Attempt> {
+        let (reply, over) = (self.respond(call), self.0.over.lock().unwrap_or(Over::Http));
+        Box::pin(async move {
+            // As the halves do it: what the server did not write is no answer.
+            let reply = reply.await;
+            let status = reply.as_ref().err().and_then(|error| error.raw().read::<Value>().ok());
+            let status = status.and_then(|error| error["data"]["status"].as_u64());
+            let is = |reason| reply.as_ref().is_err_and(|error: &RpcError| error.is(reason));
+            let way = match over {
+                Over::Pipes => Way::Pipes,
+                Over::Http if is(Reason::TimedOut) => Way::Http(None),
+                Over::Http if is(Reason::BackendUnavailable) => {
+                    Way::Http(status.and_then(|it| it.try_into().ok()))
+                }
+                Over::Http => Way::Http(Some(200)),
+            };
+            let answer = match reply {
+                Err(error) if error.is(Reason::TooManyProcesses) => Answer::NotAsked(error),
+                Err(error) if error.is(Reason::BackendUnavailable) || error.is(Reason::TimedOut) => {
+                    Answer::Nothing(error)
+                }
+                reply => Answer::Said(reply),
+            };
+            Attempt { way, answer }
+        })
+    }
+}
+
 /// What stands in for the bridge from exchanges to sessions.
 struct Bridge;
 
@@ -130,6 +161,7 @@ impl World {
 
     fn with(over: Over, only: Option<Era>) -> Self {
         let (legacy, modern) = (Arc::<Half>::default(), Arc::<Half>::default());
+        *modern.over.lock() = Some(over);
         let halves = Halves {
             legacy: Arc::new(Legacy(Arc::clone(&legacy))),
             modern: Arc::new(Modern(Arc::clone(&modern))),
@@ -197,7 +229,7 @@ fn no_method() -> RpcError {
 
 /// A half's own error for an answer with this status and nothing else.
 fn status(status: u16) -> RpcError {
-    Error::new(Reason::BackendUnavailable, "no JSON-RPC").with("httpStatus", status).to_rpc()
+    Error::new(Reason::BackendUnavailable, "no JSON-RPC").with("status", status).to_rpc()
 }
 
 #[tokio::test]

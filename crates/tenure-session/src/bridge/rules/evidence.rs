@@ -9,6 +9,7 @@ use super::codes::{self, HEADER_MISMATCH, MISSING_CAPABILITY, VERSION_NOT_SERVED
 use super::edit::{self, Object};
 use crate::error::{Reason, RpcError};
 use crate::message::RawJson;
+use crate::port::backend::Reply;
 use crate::protocol::Revision;
 
 /// How a server was asked, and with which status it answered.
@@ -54,14 +55,14 @@ pub enum Verdict {
 /// Reads how a server answered out of the error that one of its halves gives in place of an answer.
 ///
 /// An error that the server wrote passes through the halves as it is. Where there was none, theirs is our own: its
-/// `data.httpStatus` is the status that the server answered with, if it answered at all. A limit of ours, or our own
+/// `data.status` is the status that the server answered with, if it answered at all. A limit of ours, or our own
 /// end, is nothing that the server said.
 pub fn heard(over: Over, error: &RpcError) -> (Way, Said<'_>) {
     const BROKEN: [Reason; 2] = [Reason::BackendUnavailable, Reason::TimedOut];
     const OURS: [Reason; 4] =
         [Reason::TooManyProcesses, Reason::Draining, Reason::Interrupted, Reason::Cancelled];
     let is = |reasons: &[Reason]| reasons.iter().any(|reason| error.is(*reason));
-    let status = || codes::data(error)?.get("httpStatus")?.parse().ok();
+    let status = || codes::data(error)?.get("status")?.parse().ok();
     match over {
         Over::Http if is(&BROKEN) => (Way::Http(status()), Said::Nothing),
         Over::Pipes if is(&BROKEN) => (Way::Pipes, Said::Nothing),
@@ -137,6 +138,18 @@ pub fn of_exchange(error: &RpcError, version: &str) -> Verdict {
         VERSION_NOT_SERVED => of_discover(Way::Pipes, Said::Error(error), version),
         HEADER_MISMATCH | MISSING_CAPABILITY => Verdict::Yes,
         _ => Verdict::Unknown,
+    }
+}
+
+/// What the reply of a server that was asked by `server/discover` says about the modern era, where nothing is known
+/// but the reply. Silence tells nothing then.
+pub fn of_reply(reply: &Reply, version: &str) -> Verdict {
+    match reply {
+        Ok(result) => of_discover(Way::Http(Some(200)), Said::Result(result), version),
+        Err(error) => {
+            let (way, said) = heard(Over::Http, error);
+            of_discover(way, said, version)
+        }
     }
 }
 
@@ -267,8 +280,8 @@ mod tests {
     fn what_the_halves_errors_say() {
         let own = |reason| crate::error::Error::new(reason, "m");
         let table = [
-            (own(Reason::BackendUnavailable).with("httpStatus", 404).to_rpc(), Verdict::No, Verdict::No),
-            (own(Reason::BackendUnavailable).with("httpStatus", 503).to_rpc(), Verdict::Unknown, Verdict::No),
+            (own(Reason::BackendUnavailable).with("status", 404).to_rpc(), Verdict::No, Verdict::No),
+            (own(Reason::BackendUnavailable).with("status", 503).to_rpc(), Verdict::Unknown, Verdict::No),
             (own(Reason::BackendUnavailable).to_rpc(), Verdict::Unknown, Verdict::No),
             (own(Reason::TimedOut).to_rpc(), Verdict::Unknown, Verdict::No),
             (own(Reason::TooManyProcesses).to_rpc(), Verdict::Unknown, Verdict::Unknown),
