@@ -9,6 +9,7 @@ use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, NotFound, W
 use tenure_backend::merge::{Member, MergedBackend};
 use tenure_backend::remote::{self, RemoteBackend, RemoteResponder};
 use tenure_backend::routes::Routes;
+use tenure_session::bridge::probe::Probe;
 use tenure_session::bridge::rules::evidence::Over;
 use tenure_session::bridge::{Era, Eras, ExchangesOnSessions, Halves, PoolLimits};
 use tenure_session::data::{DataLayer, KindOfState, Required};
@@ -65,7 +66,7 @@ pub(crate) fn served(config: &Config) -> Result<Served, Failure> {
         return Ok(Served::one(upstream(url, &config.upstream, config)?, Vec::new()));
     }
     if !config.child.command.is_empty() {
-        return Ok(Served::one(child(&config.child, &warden, config.limits.initialize_timeout)?, Vec::new()));
+        return Ok(Served::one(child(&config.child, &warden, config)?, Vec::new()));
     }
     if config.backends.is_empty() {
         return Ok(demo());
@@ -79,7 +80,7 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
     for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
         let backend = match &elsewhere.url {
             Some(url) => upstream(url, elsewhere, config),
-            None => child(program, warden, config.limits.initialize_timeout),
+            None => child(program, warden, config),
         };
         let backend =
             backend.map_err(|failure| Failure::new(format!("backend `{name}`")).caused_by(failure))?;
@@ -97,22 +98,27 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
 fn child(
     config: &Child,
     warden_of_all: &Once<Arc<Warden>>,
-    start_timeout: Duration,
+    whole: &Config,
 ) -> Result<Arc<dyn Backend>, Failure> {
+    let start_timeout = whole.limits.initialize_timeout;
     let mut command = child_command(config)?;
     // A little less than whoever waits for it does: then it has failed, which is logged and makes the next one wait.
     command.limits.start_timeout = start_timeout - (start_timeout / 10).min(Duration::from_secs(1));
     command.find().map_err(|why| cannot_run(&command, &why))?;
+    let either = |command, warden: &Arc<Warden>| {
+        let legacy = ChildBackend::new(command, Some(Arc::clone(warden)));
+        let modern = legacy.modern();
+        of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Pipes, config.era, whole)
+    };
     if let Some(warden) = warden_of_all.get() {
-        return Ok(Arc::new(ChildBackend::new(command, Some(Arc::clone(warden)))));
+        return Ok(either(command, warden));
     }
     // Should this process be killed, its children must not be left behind; nothing in it can see to that.
     let warden = std::env::current_exe().and_then(|program| Warden::start(&program, &["warden"]));
     let warden = warden.map_err(|error| {
         Failure::new("cannot start the process that ends children should this one be killed").caused_by(error)
     })?;
-    let warden = warden_of_all.get_or_init(|| Arc::new(warden));
-    Ok(Arc::new(ChildBackend::new(command, Some(Arc::clone(warden)))))
+    Ok(either(command, warden_of_all.get_or_init(|| Arc::new(warden))))
 }
 
 /// Requests without a session for a server that knows nothing but sessions.
@@ -129,7 +135,7 @@ fn bridged(backend: Arc<dyn Backend>, config: &Config) -> Arc<dyn Responder> {
 
 /// A server of which it has to be found out which era it is of.
 fn of_either_era(
-    (legacy, modern): (Arc<dyn Backend>, Arc<dyn Responder>),
+    (legacy, modern): (Arc<dyn Backend>, Arc<dyn Probe>),
     over: Over,
     speaks: Speaks,
     config: &Config,

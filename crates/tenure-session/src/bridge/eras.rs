@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::probe::Probe;
 use super::rules::evidence::{self, Over, Verdict};
 use super::sessions::SessionsOnExchanges;
 pub use super::verdicts::Era;
@@ -49,7 +50,7 @@ pub struct Halves {
     /// The one with sessions.
     pub legacy: Arc<dyn Backend>,
     /// The one without.
-    pub modern: Arc<dyn Responder>,
+    pub modern: Arc<dyn Probe>,
     /// How both are reached.
     pub over: Over,
     /// The one era that is to be spoken with the server, if that is known.
@@ -277,7 +278,14 @@ impl Both {
         let again = Call { request: call.request.clone(), context: call.context.clone() };
         let reply = self.modern.respond(call).await;
         drop(turn);
-        match verdict_of(self.over, is_discovery, &reply) {
+        let verdict = match &reply {
+            // Perhaps it is not what it was. Silence is no answer here: it may have come between.
+            Err(error) if !is_discovery && evidence::casts_doubt(error) => {
+                verdict_of(Over::Http, true, &self.modern.respond(discovery(&again)).await)
+            }
+            reply => verdict_of(self.over, is_discovery, reply),
+        };
+        match verdict {
             // It did not take the request.
             Verdict::No => self.exchanges.respond(again).await,
             Verdict::Yes | Verdict::Unknown => reply,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::probe::Probe;
 use super::rules::evidence::{self, Over, Said, Verdict, Way};
 use super::verdicts::{Era, Verdicts};
 use crate::call::Fanout;
@@ -44,26 +45,34 @@ impl Backend for WatchedBackend {
 
 /// The half without.
 pub(super) struct WatchedResponder {
-    inner: Arc<dyn Responder>,
+    inner: Arc<dyn Probe>,
     verdicts: Arc<Verdicts>,
     over: Over,
     begun: AtomicBool,
 }
 
 impl WatchedResponder {
-    pub(super) fn new(inner: Arc<dyn Responder>, verdicts: Arc<Verdicts>, over: Over) -> Self {
+    pub(super) fn new(inner: Arc<dyn Probe>, verdicts: Arc<Verdicts>, over: Over) -> Self {
         Self { inner, verdicts, over, begun: AtomicBool::new(false) }
     }
 }
 
 impl Responder for WatchedResponder {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
-        let is_discovery = call.request.method == Method::Discover;
-        let (reply, verdicts, over) = (self.inner.respond(call), Arc::clone(&self.verdicts), self.over);
+        let (verdicts, over) = (Arc::clone(&self.verdicts), self.over);
+        // Where silence is an answer, only a probe comes to an end.
+        if call.request.method == Method::Discover {
+            let attempt = self.inner.probe(call);
+            return Box::pin(async move {
+                let attempt = attempt.await;
+                verdicts.note(Era::Modern, attempt.verdict(MODERN));
+                attempt.into_reply()
+            });
+        }
+        let reply = self.inner.respond(call);
         Box::pin(async move {
             let reply = reply.await;
-            let verdict = verdict_of(over, is_discovery, &reply);
-            verdicts.note(Era::Modern, verdict);
+            verdicts.note(Era::Modern, verdict_of(over, false, &reply));
             reply
         })
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tenure_session::bridge::rules::evidence::Over;
+use tenure_session::bridge::probe::{Answer, Attempt, Probe};
+use tenure_session::bridge::rules::evidence::{self, Over, Said, Way};
 use tenure_session::bridge::{ERA_TTL, Era, Eras, Halves};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
@@ -24,6 +25,7 @@ use tokio::sync::Semaphore;
 #[derive(Default)]
 struct Half {
     refuses: Mutex<Option<RpcError>>,
+    fails_calls: Mutex<Option<RpcError>>,
     asked: AtomicUsize,
     calls: AtomicUsize,
     /// When it may answer; nothing: at once.
@@ -39,6 +41,10 @@ impl Half {
         *self.refuses.lock() = None;
     }
 
+    fn fail_calls(&self, error: Option<RpcError>) {
+        *self.fails_calls.lock() = error;
+    }
+
     fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
@@ -50,8 +56,9 @@ impl Half {
         if let Some(gate) = gate {
             gate.acquire().await.unwrap().forget();
         }
-        match &*self.refuses.lock() {
-            Some(error) => Err(error.clone()),
+        let failed = self.fails_calls.lock().clone().filter(|_| !is_first);
+        match self.refuses.lock().clone().or(failed) {
+            Some(error) => Err(error),
             None => Ok(RawJson::of(&result)),
         }
     }
@@ -88,6 +95,21 @@ impl Link for Legacy {
 }
 
 struct Modern(Arc<Half>);
+
+impl Probe for Modern {
+    fn probe(&self, call: Call) -> BoxFuture<Attempt> {
+        let reply = self.respond(call);
+        Box::pin(async move {
+            match reply.await {
+                Err(error) => match evidence::heard(Over::Http, &error) {
+                    (way, Said::Nothing) => Attempt { way, answer: Answer::Nothing(error) },
+                    (way, _) => Attempt { way, answer: Answer::Said(Err(error)) },
+                },
+                reply => Attempt { way: Way::Http(Some(200)), answer: Answer::Said(reply) },
+            }
+        })
+    }
+}
 
 impl Responder for Modern {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
@@ -291,25 +313,56 @@ async fn verdicts_expire() {
 
 #[tokio::test]
 async fn a_server_that_is_replaced_by_one_of_the_other_era_is_found_out() {
+    let gone =
+        r#"{"code":-32022,"message":"m","data":{"supported":["2025-11-25"],"requested":"2026-07-28"}}"#;
+    let gone = RpcError::from_raw(RawJson::trusted(gone));
+    for refusal in [gone, RpcError::new(-32000, "No valid session ID provided"), status(405)] {
+        let world = World::new();
+        world.legacy.refuse(not_served());
+        let session = world.open().await.unwrap();
+        assert_eq!(by(&call(&session).await["result"]), "modern");
+        assert_eq!(world.exchange("tools/list").await, "modern");
+        // Now it is of the legacy era only.
+        world.legacy.agree();
+        world.modern.refuse(refusal.clone());
+        // The session goes on with its next request, and so do exchanges.
+        let answer = call(&session).await;
+        assert_eq!(by(&answer["result"]), "legacy", "{refusal:?} {answer}");
+        assert_eq!(world.exchange("tools/list").await, "bridge");
+        assert_eq!(world.session().await, "legacy");
+        // And back again.
+        world.modern.agree();
+        world.legacy.refuse(not_served());
+        assert_eq!(world.session().await, "modern");
+        assert_eq!(world.exchange("tools/list").await, "modern");
+    }
+}
+
+#[tokio::test]
+async fn exchanges_notice_by_themselves_that_a_server_was_replaced() {
+    for refusal in [RpcError::new(-32000, "No valid session ID provided"), status(405)] {
+        let world = World::new();
+        assert_eq!(world.exchange("tools/list").await, "modern");
+        world.modern.refuse(refusal);
+        assert_eq!(world.exchange("tools/list").await, "bridge");
+        assert_eq!(world.modern.calls.load(Ordering::SeqCst), 2);
+        assert_eq!(world.exchange("tools/list").await, "bridge");
+        assert_eq!(world.modern.calls.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_a_modern_server_is_no_reason_to_leave_it() {
     let world = World::new();
     world.legacy.refuse(not_served());
     let session = world.open().await.unwrap();
+    world.modern.fail_calls(Some(RpcError::new(-32000, "a tool's own")));
+    assert_eq!(call(&session).await["error"]["code"], -32000);
+    assert_eq!(world.exchange("tools/list").await, "error -32000");
+    world.modern.fail_calls(None);
     assert_eq!(by(&call(&session).await["result"]), "modern");
     assert_eq!(world.exchange("tools/list").await, "modern");
-    // Now it is of the legacy era only.
-    world.legacy.agree();
-    let gone =
-        r#"{"code":-32022,"message":"m","data":{"supported":["2025-11-25"],"requested":"2026-07-28"}}"#;
-    world.modern.refuse(RpcError::from_raw(RawJson::trusted(gone)));
-    // The session goes on with its next request, and so do exchanges.
-    assert_eq!(by(&call(&session).await["result"]), "legacy");
-    assert_eq!(world.exchange("tools/list").await, "bridge");
-    assert_eq!(world.session().await, "legacy");
-    // And back again.
-    world.modern.agree();
-    world.legacy.refuse(not_served());
-    assert_eq!(world.session().await, "modern");
-    assert_eq!(world.exchange("tools/list").await, "modern");
+    assert_eq!(world.legacy.asked(), 1);
 }
 
 #[tokio::test]

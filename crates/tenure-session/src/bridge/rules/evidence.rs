@@ -140,6 +140,17 @@ pub fn of_exchange(error: &RpcError, version: &str) -> Verdict {
     }
 }
 
+/// Whether an error in answer to a modern request may come from a server that does not know what that is, so that
+/// it is worth asking for its era again: servers with sessions refuse what belongs to none.
+pub fn casts_doubt(error: &RpcError) -> bool {
+    const USUAL: [i64; 3] = [-32600, -32000, -32001];
+    match heard(Over::Http, error) {
+        (way @ Way::Http(Some(400..)), Said::Nothing) => !tells_nothing(way),
+        (_, Said::Error(error)) => USUAL.contains(&error.code()),
+        _ => false,
+    }
+}
+
 fn served(result: &RawJson, version: &str) -> Verdict {
     match super::introduction::serves(result, version) {
         true => Verdict::Yes,
