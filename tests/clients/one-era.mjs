@@ -8,7 +8,7 @@ import { spawn } from 'node:child_process';
 import process from 'node:process';
 import { createInterface } from 'node:readline';
 
-const DEADLINE_MS = 20_000;
+const DEADLINE_MS = 40_000;
 const [era, target, ...command] = process.argv.slice(2);
 const meta = {
   'io.modelcontextprotocol/protocolVersion': '2026-07-28',
