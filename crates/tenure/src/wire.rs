@@ -11,7 +11,7 @@ use tenure_backend::remote::{self, RemoteBackend, RemoteResponder};
 use tenure_backend::routes::Routes;
 use tenure_session::bridge::probe::Probe;
 use tenure_session::bridge::rules::evidence::Over;
-use tenure_session::bridge::{Era, Eras, ExchangesOnSessions, Halves, PoolLimits};
+use tenure_session::bridge::{Era, Eras, ExchangesOnSessions, Halves, PoolLimits, Revisions};
 use tenure_session::data::{DataLayer, KindOfState, Required};
 use tenure_session::exchange::{self, Caching, ExchangeLimits, Exchanges};
 use tenure_session::port::backend::Backend;
@@ -145,6 +145,7 @@ fn of_either_era(
         Speaks::Legacy => Some(Era::Legacy),
         Speaks::Modern => Some(Era::Modern),
     };
+    let legacy = Arc::new(Revisions::new(legacy));
     let halves = Halves { legacy, modern, over, only, ttl: config.bridge.era_ttl };
     Arc::new(Eras::new(halves, Arc::new(SystemClock), |legacy| bridged(legacy, config)))
 }
