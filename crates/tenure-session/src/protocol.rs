@@ -245,12 +245,10 @@ fn carries_version(params: Option<&RawJson>) -> bool {
     if !has(META_VERSION) && !has(r"\u") && !has(r"\/") {
         return false;
     }
-    match members::find(params.bytes(), "_meta") {
-        Found::Absent => false,
-        Found::One(meta) => !matches!(members::find(meta.get().as_bytes(), META_VERSION), Found::Absent),
-        // One of the two may have one, and a session is not to guess which of them counts.
-        Found::Twice => true,
-    }
+    // If there are several, one that has a version is enough: nobody is to guess which of them counts.
+    let mut metas = members::read(params.bytes()).unwrap_or_default();
+    metas.retain(|(name, _)| name == "_meta");
+    metas.iter().any(|(_, meta)| !matches!(members::find(meta.get().as_bytes(), META_VERSION), Found::Absent))
 }
 
 /// What a client said, to be said back, but not at any length.

@@ -155,7 +155,8 @@ impl Both {
             Verdict::No => self.sessions.open(again).await,
             // An answer, but none that says what the server is: perhaps it can be told in the other words.
             Verdict::Unknown
-                if !evidence::tells_nothing(way) && self.verdicts.of(Era::Modern) != Verdict::No =>
+                if evidence::may_not_know_initialize(way, said)
+                    && self.verdicts.of(Era::Modern) != Verdict::No =>
             {
                 self.sessions.open(again).await.map_err(|_| error)
             }

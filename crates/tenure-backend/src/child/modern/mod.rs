@@ -14,6 +14,7 @@ mod server;
 mod traffic;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -30,6 +31,10 @@ use tokio::sync::OnceCell;
 use self::server::Server;
 use super::starter::Starter;
 use super::{ChildBackend, ChildCommand, Warden};
+
+/// How long a program may take to say that it knows the modern era. One that knows it says so soon; one that does not
+/// may say nothing, and a client waits.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How often a child may end between its start and the moment when it takes the request.
 const TRIES: usize = 3;
@@ -105,7 +110,7 @@ impl Responder for ChildResponder {
 impl Probe for ChildResponder {
     fn probe(&self, call: Call) -> BoxFuture<Attempt> {
         let (inner, key) = (Arc::clone(&self.inner), key(&call));
-        let patience = inner.starter.command.limits.start_timeout;
+        let patience = inner.starter.command.limits.start_timeout.min(PATIENCE);
         let asking = self.ask(call);
         Box::pin(async move {
             let answer = tokio::time::timeout(patience, asking).await.unwrap_or_else(|_| {

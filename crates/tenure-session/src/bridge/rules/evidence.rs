@@ -164,6 +164,17 @@ pub fn casts_doubt(error: &RpcError) -> bool {
     }
 }
 
+/// Whether what a server said to `initialize` may come from one that does not know what that is, so that it is worth
+/// asking in the other words. Where silence is no answer, and for an error of the server's own making, it is not: the
+/// client waits.
+pub fn may_not_know_initialize(way: Way, said: Said<'_>) -> bool {
+    match said {
+        Said::Result(_) => false,
+        Said::Error(error) => matches!(error.code(), -32602..=-32600 | -32022..=-32020),
+        Said::Nothing => matches!(way, Way::Http(Some(400..))) && !tells_nothing(way),
+    }
+}
+
 fn served(result: &RawJson, version: &str) -> Verdict {
     match super::introduction::serves(result, version) {
         true => Verdict::Yes,
