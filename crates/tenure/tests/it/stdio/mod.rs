@@ -3,6 +3,7 @@
 
 mod ending;
 mod lines;
+mod modern;
 pub(crate) mod process;
 mod steered;
 mod store;

@@ -62,8 +62,8 @@ async fn only_what_the_phase_allows_is_answered() {
 }
 
 #[tokio::test]
-async fn a_client_of_the_modern_era_is_told_to_fall_back() {
-    let mut process = Process::start(&[]);
+async fn a_client_of_the_modern_era_is_told_to_fall_back_where_it_is_not_served() {
+    let mut process = Process::start(&["--set", "eras=legacy"]);
     let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": "2026-07-28" } });
     process.request(1, "server/discover", &meta).await;
     let refused = process.message().await;
