@@ -82,7 +82,7 @@ enum Through {
 }
 
 impl Visit {
-    async fn begin((era, door): (Era, Door), place: &Place, settings: &[&str]) -> Self {
+    async fn begin((era, door): Way, place: &Place, settings: &[&str]) -> Self {
         let through = match door {
             Door::Http => {
                 let server = place.serve_with(settings).await;
@@ -172,12 +172,15 @@ impl Visit {
     }
 }
 
-const LEGACY_HTTP: (Era, Door) = (Era::Legacy, Door::Http);
-const LEGACY_STDIO: (Era, Door) = (Era::Legacy, Door::Stdio);
-const MODERN_HTTP: (Era, Door) = (Era::Modern, Door::Http);
-const MODERN_STDIO: (Era, Door) = (Era::Modern, Door::Stdio);
+/// How a client comes.
+type Way = (Era, Door);
 
-const WAYS: [((Era, Door), Ending, (Era, Door)); 10] = [
+const LEGACY_HTTP: Way = (Era::Legacy, Door::Http);
+const LEGACY_STDIO: Way = (Era::Legacy, Door::Stdio);
+const MODERN_HTTP: Way = (Era::Modern, Door::Http);
+const MODERN_STDIO: Way = (Era::Modern, Door::Stdio);
+
+const WAYS: [(Way, Ending, Way); 10] = [
     (LEGACY_HTTP, Ending::InOrder, LEGACY_HTTP),
     (LEGACY_HTTP, Ending::Killed, LEGACY_HTTP),
     (LEGACY_STDIO, Ending::InOrder, LEGACY_STDIO),
