@@ -76,6 +76,12 @@ reasons! {
     SessionRevoked = "session_revoked", -32001;
     /// No data session of that name belongs to the caller of an exchange.
     StateNotFound = "data_session_not_found", -31043;
+    /// The data session of an exchange ended because nobody used it, or because it grew too old.
+    StateExpired = "data_session_expired", -31043;
+    /// The data session of an exchange was ended by its client.
+    StateDeleted = "data_session_deleted", -31043;
+    /// The data session of an exchange was ended by an operator.
+    StateRevoked = "data_session_revoked", -31043;
     /// An exchange without the data session that it needs.
     StateRequired = "data_session_required", -31044;
     /// A `Last-Event-ID` that does not parse or is of another session.
@@ -206,6 +212,9 @@ impl Error {
             Reason::SessionExpired
             | Reason::SessionDeleted
             | Reason::SessionRevoked
+            | Reason::StateExpired
+            | Reason::StateDeleted
+            | Reason::StateRevoked
             | Reason::StreamForgotten
             | Reason::Cancelled
             | Reason::ClientGone => Kind::Gone,

@@ -133,6 +133,12 @@ fn bridged(backend: Arc<dyn Backend>, config: &Config) -> Arc<dyn Responder> {
     Arc::new(ExchangesOnSessions::new(backend, limits))
 }
 
+/// A server for requests without a session: its own half for them, or a bridge.
+fn responder(backend: &Arc<dyn Backend>, config: &Config) -> Arc<dyn Responder> {
+    let own = Arc::clone(backend).responder();
+    own.unwrap_or_else(|| bridged(Arc::clone(backend), config))
+}
+
 /// A server of which it has to be found out which era it is of.
 fn of_either_era(
     (legacy, modern): (Arc<dyn Backend>, Arc<dyn Probe>),
@@ -462,7 +468,9 @@ fn with_data_sessions(
     if !offered {
         return Ok((backend, states));
     }
-    Ok((Arc::new(DataLayer::new(backend, states.clone(), policy, kinds)), states))
+    let responder = responder(&backend, config);
+    let layer = DataLayer::new(backend, states.clone(), policy, kinds).with_responder(responder);
+    Ok((Arc::new(layer), states))
 }
 
 /// The parts of a running server.
@@ -564,7 +572,7 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
     let clock = Arc::new(SystemClock);
     let parts = Parts { store, backend: Arc::clone(&backend), clock: Arc::clone(&clock) as _, limits };
     let sessions = Sessions::start(parts);
-    let responder = Arc::clone(&backend).responder().unwrap_or_else(|| bridged(backend, config));
+    let responder = responder(&backend, config);
     let exchanges = Exchanges::start(exchange::Parts {
         responder,
         clock,

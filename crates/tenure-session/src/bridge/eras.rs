@@ -297,7 +297,7 @@ impl Both {
 }
 
 /// A discovery on behalf of whoever sends a request: with what that says of its client, and nothing else.
-fn discovery(call: &Call) -> Call {
+pub(crate) fn discovery(call: &Call) -> Call {
     let params = call.request.params.as_ref().and_then(meta_of).unwrap_or(RawJson::EMPTY_OBJECT);
     let request = Request { id: call.request.id.clone(), method: Method::Discover, params: Some(params) };
     Call { request, context: call.context.clone() }

@@ -28,6 +28,7 @@ mod upstream_feeds;
 mod verdicts;
 mod watched;
 
+pub(crate) use eras::discovery;
 pub use eras::{ERA_TTL, Era, Eras, Halves};
 pub use exchanges::ExchangesOnSessions;
 pub use pool::{PoolLimits, Reuse};

@@ -1,12 +1,19 @@
-//! The dialects of data sessions that released clients speak: what things are called, how they look, which
-//! codes they know. The one place that decides any of it.
+//! The dialects of data sessions: what things are called, how they look, which codes are known. The one place that
+//! decides any of it.
 //!
+//! Two of them released clients speak in sessions.
 //! The strawman came first: `session/create`, cookies under `mcp/session` that come back with every result, one
 //! code for everything. The draft that followed has `sessions/create`, cookies under
 //! `io.modelcontextprotocol/session` that come back only when something changed, and two codes. Clients of both
 //! are told by their own text too, since some look for words in it.
+//!
+//! The third is our own, for requests without a session: an extension of the revision that has extensions. Its cookie
+//! has the draft's shape, and comes back with every result.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -22,6 +29,8 @@ pub enum Dialect {
     Strawman,
     /// `sessions/create`, `io.modelcontextprotocol/session`.
     Draft,
+    /// `dev.tenure/session/create`, `dev.tenure/session`.
+    Own,
 }
 
 /// What can be asked of data sessions.
@@ -44,9 +53,26 @@ const BEFORE_CARRIED: &str = r#"","state":""#;
 
 const SENTENCE_REQUIRED: &str = "Session required. Call session/create or session/resume first.";
 const SENTENCE_REQUIRED_DRAFT: &str = "Session required. Send sessions/create first.";
+const SENTENCE_REQUIRED_OWN: &str = "Session required. Send dev.tenure/session/create first.";
+
+/// What the methods of our own dialect begin with.
+const OWN_METHODS: &str = "dev.tenure/session/";
 
 impl Dialect {
-    /// What a method asks for, and in which dialect.
+    /// What a method of our own dialect asks for.
+    pub(super) fn own_method(name: &str) -> Option<Verb> {
+        Some(match name.strip_prefix(OWN_METHODS)? {
+            "create" => Verb::Create,
+            "resume" => Verb::Resume,
+            "delete" => Verb::Delete,
+            "list" => Verb::List,
+            "recover" => Verb::Recover,
+            "fork" => Verb::Fork,
+            _ => return None,
+        })
+    }
+
+    /// What a method asks for, and in which dialect of sessions.
     pub(super) fn of_method(name: &str) -> Option<(Self, Verb)> {
         let verb = match name {
             "session/create" => Verb::Create,
@@ -67,6 +93,15 @@ impl Dialect {
         match self {
             Self::Strawman => "mcp/session",
             Self::Draft => "io.modelcontextprotocol/session",
+            Self::Own => "dev.tenure/session",
+        }
+    }
+
+    /// What the id and the expiry are called.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Strawman => ("id", "expiry"),
+            Self::Draft | Self::Own => ("sessionId", "expiresAt"),
         }
     }
 
@@ -80,7 +115,7 @@ impl Dialect {
     ) -> [&'a str; 7] {
         let (before_id, before_expiry) = match self {
             Self::Strawman => (r#"{"id":""#, r#"","expiry":""#),
-            Self::Draft => (r#"{"sessionId":""#, r#"","expiresAt":""#),
+            Self::Draft | Self::Own => (r#"{"sessionId":""#, r#"","expiresAt":""#),
         };
         let [before_expiry, expiry] = expiry.map_or([""; 2], |expiry| [before_expiry, expiry.as_str()]);
         let [before_carried, carried] = carried.map_or([""; 2], |carried| [BEFORE_CARRIED, carried]);
@@ -98,19 +133,21 @@ impl Dialect {
 
     /// What is answered when a request needs a data session and names none.
     pub(super) fn required(self, policy: &Policy, hint: Option<&str>) -> RpcError {
-        let (code, sentence) = match self {
-            Self::Strawman => (policy.strawman_code, SENTENCE_REQUIRED),
-            Self::Draft => (policy.draft_required_code, SENTENCE_REQUIRED_DRAFT),
+        let (code, reason, sentence) = match self {
+            Self::Strawman => (policy.strawman_code, Reason::SessionRequired, SENTENCE_REQUIRED),
+            Self::Draft => (policy.draft_required_code, Reason::SessionRequired, SENTENCE_REQUIRED_DRAFT),
+            Self::Own => (Reason::StateRequired.code(), Reason::StateRequired, SENTENCE_REQUIRED_OWN),
         };
         let sentence = hint.map_or_else(|| sentence.to_owned(), |hint| format!("{sentence} {hint}"));
-        RpcError::with_data(code, &sentence, &json!({ "reason": Reason::SessionRequired.as_str() }))
+        RpcError::with_data(code, &sentence, &json!({ "reason": reason.as_str() }))
     }
 
     /// What is answered when the data session that a request names is not there.
     pub(super) fn lost(self, policy: &Policy, id: &str, lost: Lost) -> RpcError {
-        let code = match self {
-            Self::Strawman => policy.strawman_code,
-            Self::Draft => DRAFT_NOT_FOUND,
+        let (code, reason) = match self {
+            Self::Strawman => (policy.strawman_code, lost.reason()),
+            Self::Draft => (DRAFT_NOT_FOUND, lost.reason()),
+            Self::Own => (Reason::StateNotFound.code(), own_reason(lost)),
         };
         let why = match lost {
             Lost::NotFound => "Session not found.",
@@ -121,8 +158,9 @@ impl Dialect {
         let again = match self {
             Self::Strawman => "Session required: send session/create to begin another.",
             Self::Draft => "Send sessions/create to begin another.",
+            Self::Own => "Send dev.tenure/session/create to begin another.",
         };
-        let data = json!({ "reason": lost.reason().as_str(), "sessionId": id });
+        let data = json!({ "reason": reason.as_str(), "sessionId": id });
         RpcError::with_data(code, &format!("{why} {again}"), &data)
     }
 
@@ -134,14 +172,15 @@ impl Dialect {
         let about = state.about();
         match self {
             Self::Draft => RawJson::trusted(format!(r#"{{"session":{cookie}}}"#)),
-            Self::Strawman => RawJson::of(&Body {
+            Self::Strawman | Self::Own => RawJson::of(&Body {
                 shown: Shown {
+                    dialect: self,
                     id: &id,
                     expiry: expiry.map(|date| date.as_str().to_owned()),
                     data: about.data.as_deref(),
                 },
                 recovered,
-                meta: Meta { session: serde_json::value::to_raw_value(&raw(&cookie)).ok() },
+                meta: BTreeMap::from([(self.key(), raw(&cookie))]),
             }),
         }
     }
@@ -151,18 +190,42 @@ impl Dialect {
         match self {
             Self::Strawman => RawJson::trusted(r#"{"deleted":true,"_meta":{"mcp/session":null}}"#),
             Self::Draft => RawJson::EMPTY_OBJECT,
+            Self::Own => RawJson::trusted(r#"{"deleted":true,"_meta":{"dev.tenure/session":null}}"#),
         }
     }
 }
 
-/// A data session as the strawman shows it.
-#[derive(Serialize)]
+/// Our own word for why a data session is not there. That of sessions is about the transport's too.
+pub(super) fn own_reason(lost: Lost) -> Reason {
+    match lost {
+        Lost::NotFound => Reason::StateNotFound,
+        Lost::Expired => Reason::StateExpired,
+        Lost::Deleted => Reason::StateDeleted,
+        Lost::Revoked => Reason::StateRevoked,
+    }
+}
+
+/// A data session as its owner sees it.
 pub(super) struct Shown<'a> {
+    pub(super) dialect: Dialect,
     pub(super) id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) expiry: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) data: Option<&'a RawValue>,
+}
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (id, expiry) = self.dialect.names();
+        let mut members = serializer.serialize_map(None)?;
+        members.serialize_entry(id, self.id)?;
+        if let Some(at) = &self.expiry {
+            members.serialize_entry(expiry, at)?;
+        }
+        if let Some(data) = self.data {
+            members.serialize_entry("data", data)?;
+        }
+        members.end()
+    }
 }
 
 #[derive(Serialize)]
@@ -172,13 +235,7 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     recovered: Option<bool>,
     #[serde(rename = "_meta")]
-    meta: Meta,
-}
-
-#[derive(Serialize)]
-struct Meta {
-    #[serde(rename = "mcp/session")]
-    session: Option<Box<RawValue>>,
+    meta: BTreeMap<&'static str, &'a RawValue>,
 }
 
 fn raw(json: &str) -> &RawValue {

@@ -12,6 +12,8 @@ use serde_json::json;
 
 use super::asked::{Asked, Cookie};
 use super::dialect::{Dialect, invalid};
+use super::exchanges::DataResponder;
+use super::footing::Footing;
 use super::kinds::KindOfState;
 use super::policy::{Policy, Required};
 use super::tools::{Deed, Role};
@@ -26,12 +28,14 @@ use crate::port::clock::Time;
 use crate::port::responder::Responder;
 use crate::state::{Fault, Kind, Lost, State, StateId, States};
 
-/// What the strawman's capability says can be done.
-const FEATURES: [&str; 6] = ["create", "resume", "delete", "list", "recover", "fork"];
+/// What the capability says can be done.
+pub(super) const FEATURES: [&str; 6] = ["create", "resume", "delete", "list", "recover", "fork"];
 
 /// Data sessions and handles in front of a backend.
 pub struct DataLayer {
     inner: Arc<dyn Backend>,
+    /// The same server for requests without a session, if it is not the backend's own.
+    responder: Option<Arc<dyn Responder>>,
     shared: Arc<Shared>,
 }
 
@@ -53,7 +57,14 @@ impl DataLayer {
     pub fn new(inner: Arc<dyn Backend>, states: States, policy: Policy, kinds: Vec<KindOfState>) -> Self {
         let plain = KindOfState::new(Kind::new("session").expect("a kind"), "a session");
         let roles = tools::roles(&kinds);
-        Self { inner, shared: Arc::new(Shared { states, policy, kinds, roles, plain }) }
+        Self { inner, responder: None, shared: Arc::new(Shared { states, policy, kinds, roles, plain }) }
+    }
+
+    /// The same with this for requests without a session, in front of a backend that has no responder of its own.
+    #[must_use]
+    pub fn with_responder(mut self, responder: Arc<dyn Responder>) -> Self {
+        self.responder = Some(responder);
+        self
     }
 }
 
@@ -81,7 +92,7 @@ impl Shared {
     }
 
     /// What the capability says of who needs a data session.
-    fn demand(&self) -> &'static str {
+    pub(super) fn demand(&self) -> &'static str {
         let used = self.kinds.iter().any(|kind| !kind.tools.is_empty());
         match &self.policy.required {
             Required::None if used => "some",
@@ -131,7 +142,8 @@ impl Backend for DataLayer {
     }
 
     fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
-        Arc::clone(&self.inner).responder()
+        let inner = self.responder.clone().or_else(|| Arc::clone(&self.inner).responder())?;
+        Some(Arc::new(DataResponder::new(inner, Arc::clone(&self.shared))))
     }
 }
 
@@ -274,16 +286,8 @@ impl Link for DataLink {
     }
 }
 
-/// What a tool call is to work on, or why it cannot be made.
-enum Footing {
-    /// The call can be made, with this state or with none.
-    Firm(Option<State>),
-    /// This is the answer.
-    Answered(Reply),
-}
-
 /// What a call has to do with states.
-enum Use {
+pub(super) enum Use {
     /// Nothing that we know of.
     None,
     /// It needs one, whichever.
@@ -297,7 +301,7 @@ enum Use {
 }
 
 impl Shared {
-    fn use_of(&self, tool: &str, arguments: Option<&str>) -> Use {
+    pub(super) fn use_of(&self, tool: &str, arguments: Option<&str>) -> Use {
         match self.roles.get(tool) {
             None if self.policy.required.of(tool) => Use::Any,
             None => Use::None,
@@ -333,7 +337,8 @@ impl Way {
             Some(Err(fault)) => return Err(fault.to_error().to_rpc()),
         };
         let lost = cookie.zip(lost);
-        let reply = match self.footing(&call, use_of, lost, state.clone()).await {
+        let without = |kind: Option<&KindOfState>| self.without(kind);
+        let reply = match self.shared.footing(&call, use_of, lost, state.clone(), without).await {
             Footing::Answered(reply) => {
                 now = None;
                 reply
@@ -366,72 +371,6 @@ impl Way {
                 Ok(splice::with_meta(&result, cookie.dialect.key(), &["null"]))
             }
             (reply, ..) => reply,
-        }
-    }
-
-    /// What the call works on: what its handle names, or its cookie. What takes more than a look is in a box, so that
-    /// other calls need not carry the room for it.
-    async fn footing(
-        &self,
-        call: &Call,
-        use_of: Use,
-        lost: Option<(&Cookie, Lost)>,
-        state: Option<State>,
-    ) -> Footing {
-        let principal = &call.context.caller().principal;
-        let kind = match use_of {
-            Use::None => return Footing::Firm(state),
-            Use::Wrong(error) => return Footing::Answered(Err(error)),
-            Use::Ours { kind, deed } => {
-                let arguments = Asked::read(call.request.params.as_ref()).and_then(|asked| asked.arguments);
-                let kind = &self.shared.kinds[kind];
-                let act = self.shared.act(kind, deed, arguments, principal, state.as_ref());
-                return Footing::Answered(Box::pin(act).await);
-            }
-            Use::Of { kind, handle: Some(handle) } => {
-                let on_handle = self.on_handle(&self.shared.kinds[kind], handle, state, principal);
-                return Box::pin(on_handle).await;
-            }
-            Use::Of { kind, handle: None } => Some(&self.shared.kinds[kind]),
-            Use::Any => None,
-        };
-        if let Some((cookie, lost)) = lost {
-            return Footing::Answered(Err(cookie.dialect.lost(&self.shared.policy, &cookie.id, lost)));
-        }
-        match (state, kind) {
-            (None, _) => Footing::Answered(self.without(kind)),
-            (Some(state), Some(kind)) if !state.is_of(&kind.kind) => {
-                let (has, needs) = (state.kind(), kind.kind.as_str());
-                let words = format!("Your session is a {}, and this tool works on a {needs}.", has.as_str());
-                Footing::Answered(Ok(tools::complaint(&words)))
-            }
-            (state, _) => Footing::Firm(state),
-        }
-    }
-
-    async fn on_handle(
-        &self,
-        kind: &KindOfState,
-        handle: String,
-        state: Option<State>,
-        principal: &Principal,
-    ) -> Footing {
-        let named = StateId::from_handle(&kind.kind, &handle);
-        if let (Some(state), Some(named)) = (&state, named)
-            && state.id() != named
-        {
-            let words = format!(
-                "The call names two different things: its {} and the session it is made in. Leave one out.",
-                kind.argument()
-            );
-            return Footing::Answered(Ok(tools::complaint(&words)));
-        }
-        match (state, self.shared.by_handle(kind, &handle, principal).await) {
-            // The same one, so that its cookie says what the call made of it.
-            (Some(state), Ok(_)) => Footing::Firm(Some(state)),
-            (None, Ok(state)) => Footing::Firm(Some(state)),
-            (_, Err(Fault::Lost(lost))) => Footing::Answered(Ok(tools::missing(kind, &handle, lost))),
-            (_, Err(fault)) => Footing::Answered(Err(fault.to_error().to_rpc())),
         }
     }
 
@@ -475,7 +414,7 @@ impl Shared {
         }
     }
 
-    fn listed(&self, reply: Reply) -> Reply {
+    pub(super) fn listed(&self, reply: Reply) -> Reply {
         match reply {
             Ok(result) => Ok(self.list_tools(&result).unwrap_or(result)),
             // A server without tools: ours are there all the same.

@@ -1,4 +1,4 @@
-//! `session/create` and the like, in both dialects.
+//! `session/create` and the like, in all dialects.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,17 +20,17 @@ use crate::state::{About, Date, Fault, NewState, State, StateId, date};
 const PAGE: usize = 100;
 
 #[derive(Deserialize, Default)]
-struct Params {
+pub(super) struct Params {
     #[serde(default)]
-    id: Option<String>,
+    pub(super) id: Option<String>,
     #[serde(default)]
-    cursor: Option<String>,
+    pub(super) cursor: Option<String>,
     #[serde(default)]
-    hints: Hints,
+    pub(super) hints: Hints,
 }
 
 #[derive(Deserialize, Default)]
-struct Hints {
+pub(super) struct Hints {
     #[serde(default)]
     label: Option<String>,
     #[serde(default)]
@@ -57,12 +57,26 @@ impl Shared {
             drop(self.by_cookie(&Known::new(cookie.clone(), principal), self.states.now()).await);
         }
         let cookie = cookie.filter(|cookie| cookie.dialect == dialect).map(|cookie| cookie.id);
+        self.carry_out(dialect, verb, params, cookie, principal).await
+    }
+
+    /// Does what a method of ours asks for.
+    pub(super) async fn carry_out(
+        &self,
+        dialect: Dialect,
+        verb: Verb,
+        params: Params,
+        cookie: Option<String>,
+        principal: &Principal,
+    ) -> Reply {
         match (verb, dialect) {
             (Verb::Create, Dialect::Draft) if cookie.is_some() => {
                 Err(invalid("sessions/create must not carry a session"))
             }
             (Verb::Create, _) => self.create(dialect, params.hints, principal).await,
-            (Verb::List, _) => self.list(params.cursor.as_deref(), cookie.as_deref(), principal).await,
+            (Verb::List, _) => {
+                self.list(dialect, params.cursor.as_deref(), cookie.as_deref(), principal).await
+            }
             (_, _) => {
                 // Clients in the field name what they delete by the cookie alone.
                 let id = params.id.or(cookie).ok_or_else(|| dialect.required(&self.policy, None))?;
@@ -117,7 +131,13 @@ impl Shared {
     }
 
     /// What the caller has. Whoever has not proven who they are is told of the session whose cookie they hold.
-    async fn list(&self, cursor: Option<&str>, cookie: Option<&str>, principal: &Principal) -> Reply {
+    async fn list(
+        &self,
+        dialect: Dialect,
+        cursor: Option<&str>,
+        cookie: Option<&str>,
+        principal: &Principal,
+    ) -> Reply {
         #[derive(Serialize)]
         struct Sessions<'a> {
             sessions: Vec<Shown<'a>>,
@@ -133,6 +153,7 @@ impl Shared {
         let mut sessions: Vec<Shown<'_>> = ids
             .iter()
             .map(|(id, listed)| Shown {
+                dialect,
                 id,
                 expiry: listed.expiry.map(date),
                 data: listed.about.data.as_deref(),
@@ -144,13 +165,11 @@ impl Shared {
         };
         let own = proven.as_ref().map(|state| (state.id().cookie(), state.about(), state.expiry().map(date)));
         if let (None, Some((id, about, expiry))) = (principal.name(), &own) {
-            sessions.push(Shown { id, expiry: expiry.clone(), data: about.data.as_deref() });
+            sessions.push(Shown { dialect, id, expiry: expiry.clone(), data: about.data.as_deref() });
         }
         let result = RawJson::of(&Sessions { sessions, next: page.next.map(|key| key.hex()) });
         Ok(match &proven {
-            Some(state) => {
-                self.echoed(result, Dialect::Strawman, &state.id().cookie(), state, self.states.now())
-            }
+            Some(state) => self.echoed(result, dialect, &state.id().cookie(), state, self.states.now()),
             None => result,
         })
     }

@@ -6,15 +6,20 @@
 //! served too: the layer enforces the policy, and the cookie passes through in `_meta` as it came.
 //!
 //! Two dialects are in the field, and both are spoken at once (`dialect`). Reading order: `dialect` (names,
-//! shapes and codes), `asked` (what a request says), `layer` (the way of a request), `methods` (`session/create`
-//! and the like), `kinds` and `tools` (handles), `policy`, `scan` and `splice`
-//! (JSON in place).
+//! shapes and codes), `asked` (what a request says), `layer` (the way of a request), `footing` (what it works on),
+//! `methods` (`session/create` and the like), `kinds` and `tools` (handles), `policy`, `scan` and `splice`
+//! (JSON in place). Requests without a session speak a third one: `own` (what they say), `exchanges` (their way),
+//! `offered` (whether the server behind leaves it to us).
 
 mod asked;
 mod dialect;
+mod exchanges;
+mod footing;
 mod kinds;
 mod layer;
 mod methods;
+mod offered;
+mod own;
 mod policy;
 mod scan;
 mod splice;

@@ -5,6 +5,7 @@
 mod support;
 
 mod crash;
+mod exchanges;
 mod expiry;
 mod faults;
 mod layer;

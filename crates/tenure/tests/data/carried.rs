@@ -118,3 +118,24 @@ async fn what_does_not_fit_into_a_cookie_is_not_carried() {
     let cookie = &answer["result"]["_meta"]["mcp/session"];
     assert!(cookie["expiry"].is_string() && cookie["state"].is_null(), "{cookie}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_without_a_session_carries_it_too() {
+    let (keys, knowing) = (keys(), json!({ "extensions": { "dev.tenure/sessions": {} } }));
+    let mut client = World::new(policy(&keys)).modern(knowing.clone());
+    let made = client.ask("dev.tenure/session/create", json!({})).await;
+    let count = |cookie: &Value| json!({ "name": "session_counter_inc", "_meta": { "dev.tenure/session": cookie["dev.tenure/session"] } });
+    let counted = client.ask("tools/call", count(&made["result"]["_meta"])).await;
+    let cookie = &counted["result"]["_meta"];
+    assert!(cookie["dev.tenure/session"]["state"].is_string(), "{counted}");
+    let mut elsewhere = World::new(policy(&keys)).modern(knowing.clone());
+    let answer = elsewhere.ask("tools/call", count(cookie)).await;
+    assert_eq!(answer["result"]["structuredContent"]["counter"], 2, "{answer}");
+    // The methods put it back as well, whatever else they do.
+    let mut elsewhere = World::new(policy(&keys)).modern(knowing);
+    let params = json!({ "_meta": { "dev.tenure/session": cookie["dev.tenure/session"] } });
+    let deleted = elsewhere.ask("dev.tenure/session/delete", params).await;
+    assert_eq!(deleted["result"]["deleted"], true, "{deleted}");
+    let answer = elsewhere.ask("tools/call", count(cookie)).await;
+    assert_eq!(answer["error"]["data"]["reason"], "data_session_deleted", "{answer}");
+}

@@ -2,6 +2,7 @@
 
 mod carried;
 mod handles;
+mod modern;
 mod strangers;
 mod transcripts;
 mod world;

@@ -132,3 +132,50 @@ async fn a_server_that_keeps_its_own_is_left_alone() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn without_a_session_it_is_guarded_and_gets_the_cookie_as_it_came() {
+    let world = World::around(
+        stranger(json!({ "tools": {} }), r#"{"tools":[],"ttlMs":60000,"cacheScope":"public"}"#),
+        required(&["guarded"]),
+        Vec::new(),
+    );
+    let mut client = world.modern(json!({ "extensions": { "dev.tenure/sessions": {} } }));
+    let made = client.ask("dev.tenure/session/create", json!({})).await;
+    let id = &made["result"]["sessionId"];
+    let cookie = json!({ "dev.tenure/session": { "sessionId": id, "of": "mine" } });
+    let passed = client.ask("tools/call", json!({ "name": "guarded", "_meta": cookie })).await;
+    let arrived = at(passed["result"]["params"].as_str().expect("params"), "/_meta/dev.tenure~1session");
+    assert_eq!(arrived, cookie["dev.tenure/session"]);
+    assert_eq!(&passed["result"]["_meta"]["dev.tenure/session"]["sessionId"], id);
+    let refused = client.ask("tools/call", json!({ "name": "guarded" })).await;
+    assert_eq!(refused["error"]["code"], -31044, "{refused}");
+
+    // What everybody may keep must not have anybody's cookie in it.
+    let open = client.ask("tools/list", json!({})).await;
+    assert_eq!((&open["result"]["cacheScope"], &open["result"]["ttlMs"]), (&json!("public"), &json!(60000)));
+    for cookie in [cookie, json!({ "dev.tenure/session": { "sessionId": "sess-none" } })] {
+        let own = client.ask("tools/list", json!({ "_meta": cookie })).await;
+        assert!(own["result"]["_meta"].get("dev.tenure/session").is_some(), "{own}");
+        assert_eq!(own["result"]["cacheScope"], "private", "{own}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_keeps_its_own_without_sessions_is_left_alone() {
+    let own = json!({ "extensions": { "dev.tenure/sessions": { "theirs": true } } });
+    let world = World::around(stranger(own.clone(), r#"{"tools":[]}"#), required(&["guarded"]), Vec::new());
+    // The first request of a client need not be a discovery.
+    let mut client = world.modern(json!({}));
+    let cookie = json!({ "dev.tenure/session": { "sessionId": "theirs" } });
+    for (method, params) in [
+        ("tools/call", json!({ "name": "guarded", "_meta": cookie })),
+        ("dev.tenure/session/create", json!({})),
+    ] {
+        let answer = client.ask(method, params).await;
+        assert_eq!(answer["result"]["method"], method, "{answer}");
+        assert!(answer["result"]["_meta"].get("dev.tenure/session").is_none(), "{answer}");
+    }
+    let found = client.ask("server/discover", json!({})).await;
+    assert_eq!(found["result"]["capabilities"], own);
+}

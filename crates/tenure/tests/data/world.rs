@@ -5,19 +5,39 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::{Value, json};
+use tenure_session::bridge::{ExchangesOnSessions, PoolLimits};
 use tenure_session::data::{DataLayer, KindOfState, Policy};
-use tenure_session::message::{Incoming, Message};
+use tenure_session::exchange::{self, Caching, ExchangeLimits, Exchanges};
+use tenure_session::message::{self, Incoming, Message};
 use tenure_session::port::backend::Backend;
+use tenure_session::port::seal::Seal;
 use tenure_session::port::store::Store;
+use tenure_session::protocol::{Eras, MODERN};
 use tenure_session::runtime::{Caller, Parts};
 use tenure_session::state::StateLimits;
-use tenure_session::{Answer, Limits, Principal, Session, Sessions, States};
+use tenure_session::{Answer, Limits, Principal, Request, Session, Sessions, States};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;
 use tenure_testkit::runtime;
 
 pub(super) struct World {
     sessions: Sessions,
+    exchanges: Exchanges,
+    states: States,
+}
+
+/// Seals nothing, but binds.
+struct Bound;
+
+impl Seal for Bound {
+    fn seal(&self, bound: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
+        Some([bound, plain].concat())
+    }
+
+    fn open(&self, bound: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+        sealed.strip_prefix(bound).map(<[u8]>::to_vec)
+    }
 }
 
 impl World {
@@ -32,10 +52,47 @@ impl World {
         let clock = Arc::new(TurnableClock::start());
         let limits = StateLimits { idle_ttl: Some(Duration::from_secs(3600)), ..StateLimits::default() };
         let states = States::start(Arc::clone(&store), clock.clone(), limits);
-        let backend = Arc::new(DataLayer::new(server, states, policy, kinds));
+        let bridge = || Arc::new(ExchangesOnSessions::new(Arc::clone(&server), PoolLimits::default()));
+        let responder = Arc::clone(&server).responder().unwrap_or_else(|| bridge());
+        let layer = DataLayer::new(server, states.clone(), policy, kinds).with_responder(responder);
+        let backend = Arc::new(layer);
+        let responder = Arc::clone(&backend).responder().expect("there is one");
         // Nothing here is about the transport's own sessions.
         let limits = Limits { idle_ttl: None, max_lifetime: None, ..Limits::default() };
-        Self { sessions: Sessions::start(Parts { store, backend, clock, limits }) }
+        let sessions = Sessions::start(Parts { store, backend, clock: clock.clone(), limits });
+        let exchanges = Exchanges::start(exchange::Parts {
+            responder,
+            clock,
+            limits: ExchangeLimits::default(),
+            seal: Arc::new(Bound),
+            fanout: sessions.fanout(),
+            eras: Eras::Both,
+            caching: Caching::AsSaid,
+        });
+        Self { sessions, exchanges, states }
+    }
+
+    /// What an operator does who ends every data session.
+    pub(super) async fn revoke_all(&self) {
+        let all = self.states.list_all(None, 1000).await.expect("a list");
+        for listed in all.states {
+            self.states.revoke(listed.key).await.expect("revoked");
+        }
+    }
+
+    /// A client without a session, that declares this with every request.
+    pub(super) fn modern(&self, capabilities: Value) -> Modern {
+        self.modern_of(capabilities, Principal::ANONYMOUS)
+    }
+
+    pub(super) fn modern_of(&self, capabilities: Value, principal: Principal) -> Modern {
+        Modern {
+            exchanges: self.exchanges.clone(),
+            principal,
+            capabilities,
+            notes: Notes::default(),
+            last: 0,
+        }
     }
 
     /// A client who has said what it can do.
@@ -44,7 +101,7 @@ impl World {
     }
 
     pub(super) async fn client_of(&self, capabilities: &str, principal: Principal) -> Client {
-        let mut client = Client { session: None, principal, names: HashMap::new(), said: String::new() };
+        let mut client = Client { session: None, principal, notes: Notes::default() };
         let initialize = format!(
             r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"2025-11-25","capabilities":{capabilities},"clientInfo":{{"name":"t","version":"1"}}}}}}"#
         );
@@ -67,49 +124,15 @@ impl World {
     }
 }
 
-/// A client that notes everything it says and hears, with names in place of secrets.
-pub(super) struct Client {
-    session: Option<Arc<Session>>,
-    principal: Principal,
+/// Everything that was said, with names in place of secrets.
+#[derive(Default)]
+struct Notes {
     /// What stands for a secret in what was noted: the first is 1.
     names: HashMap<String, usize>,
     said: String,
 }
 
-impl Client {
-    /// Sends a request as it stands, with `$1` for the first secret, and returns the answer as it stands.
-    pub(super) async fn send(&mut self, request: &str) -> String {
-        let mut spelled = request.to_owned();
-        for (secret, name) in &self.names {
-            spelled = spelled.replace(&format!("sess-${name}"), secret);
-        }
-        let answer = self.send_raw(&spelled).await;
-        self.note('→', &spelled);
-        self.note('←', &answer);
-        answer
-    }
-
-    pub(super) async fn send_raw(&self, request: &str) -> String {
-        let Ok(Incoming::One(Message::Request(request))) = Incoming::parse(&Bytes::from(request.to_owned()))
-        else {
-            panic!("a request: {request}");
-        };
-        let session = self.session.as_ref().expect("a session");
-        let caller = Caller { principal: self.principal.clone(), ..Caller::anonymous("test") };
-        match session.request(request, caller).await.expect("admitted") {
-            Answer::Json(body) => String::from_utf8_lossy(&body).into_owned(),
-            Answer::Stream(mut reader) => {
-                runtime::events(&mut reader).await.pop().expect("an answer").to_string()
-            }
-            Answer::Withdrawn => panic!("an answer"),
-        }
-    }
-
-    /// A remark between messages.
-    pub(super) fn remark(&mut self, words: &str) {
-        self.said.push_str(&format!("\n# {words}\n"));
-    }
-
+impl Notes {
     fn note(&mut self, arrow: char, message: &str) {
         let mut text = message.to_owned();
         for start in message.match_indices("sess-").map(|(at, _)| at) {
@@ -124,9 +147,123 @@ impl Client {
         self.said.push_str(&format!("{arrow} {text}\n"));
     }
 
+    fn remark(&mut self, words: &str) {
+        self.said.push_str(&format!("\n# {words}\n"));
+    }
+}
+
+/// A client that notes everything it says and hears.
+pub(super) struct Client {
+    session: Option<Arc<Session>>,
+    principal: Principal,
+    notes: Notes,
+}
+
+impl Client {
+    /// Sends a request as it stands, with `$1` for the first secret, and returns the answer as it stands.
+    pub(super) async fn send(&mut self, request: &str) -> String {
+        let mut spelled = request.to_owned();
+        for (secret, name) in &self.notes.names {
+            spelled = spelled.replace(&format!("sess-${name}"), secret);
+        }
+        let answer = self.send_raw(&spelled).await;
+        self.note('→', &spelled);
+        self.note('←', &answer);
+        answer
+    }
+
+    pub(super) async fn send_raw(&self, request: &str) -> String {
+        let request = parsed(request);
+        let session = self.session.as_ref().expect("a session");
+        let caller = Caller { principal: self.principal.clone(), ..Caller::anonymous("test") };
+        match session.request(request, caller).await.expect("admitted") {
+            Answer::Json(body) => String::from_utf8_lossy(&body).into_owned(),
+            Answer::Stream(mut reader) => {
+                runtime::events(&mut reader).await.pop().expect("an answer").to_string()
+            }
+            Answer::Withdrawn => panic!("an answer"),
+        }
+    }
+
+    /// A remark between messages.
+    pub(super) fn remark(&mut self, words: &str) {
+        self.notes.remark(words);
+    }
+
+    fn note(&mut self, arrow: char, message: &str) {
+        self.notes.note(arrow, message);
+    }
+
     /// Everything that was said.
     pub(super) fn transcript(&self) -> &str {
-        self.said.trim_start()
+        self.notes.said.trim_start()
+    }
+}
+
+/// A client without a session, that notes everything it says and hears.
+pub(super) struct Modern {
+    exchanges: Exchanges,
+    principal: Principal,
+    capabilities: Value,
+    notes: Notes,
+    last: u64,
+}
+
+impl Modern {
+    /// What every request says of its client.
+    pub(super) fn meta(&self) -> Value {
+        json!({
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientCapabilities": self.capabilities,
+        })
+    }
+
+    /// Sends a request; what stands in its `_meta` is added to what every request says. That is not noted.
+    pub(super) async fn ask(&mut self, method: &str, mut params: Value) -> Value {
+        self.last += 1;
+        let request = |params: &Value| {
+            json!({ "jsonrpc": "2.0", "id": self.last, "method": method, "params": params }).to_string()
+        };
+        let noted = request(&params);
+        for (name, value) in self.meta().as_object().expect("an object") {
+            params["_meta"][name] = value.clone();
+        }
+        let answer = self.send_raw(&request(&params)).await;
+        self.notes.note('→', &noted);
+        self.notes.note('←', &answer);
+        serde_json::from_str(&answer).expect("JSON")
+    }
+
+    /// Sends a request as it stands.
+    pub(super) async fn send_raw(&self, request: &str) -> String {
+        let request = parsed(request);
+        let caller = Caller { principal: self.principal.clone(), ..Caller::anonymous("test") };
+        let checked = exchange::check(request.clone(), None, Eras::Both).expect("a request of this era");
+        match self.exchanges.request(checked, caller).await {
+            exchange::Answer::Json { body, .. } => String::from_utf8_lossy(&body).into_owned(),
+            exchange::Answer::Refused(error) => {
+                let body = message::write_error(Some(&request.id), &error.to_rpc());
+                String::from_utf8_lossy(&body).into_owned()
+            }
+            exchange::Answer::Stream(_) => panic!("nothing here says more than its answer"),
+        }
+    }
+
+    /// A remark between messages.
+    pub(super) fn remark(&mut self, words: &str) {
+        self.notes.remark(words);
+    }
+
+    /// Everything that was said.
+    pub(super) fn transcript(&self) -> &str {
+        self.notes.said.trim_start()
+    }
+}
+
+fn parsed(request: &str) -> Request {
+    match Incoming::parse(&Bytes::from(request.to_owned())) {
+        Ok(Incoming::One(Message::Request(request))) => request,
+        _ => panic!("a request: {request}"),
     }
 }
 

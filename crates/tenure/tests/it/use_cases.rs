@@ -1,13 +1,14 @@
 //! What data sessions are for, end to end: over HTTP, over stdio, from one to the other, over orderly ends and kills.
 //!
 //! Each case has two halves. Between them the process that served the first ends, and another one serves the second,
-//! through the same door or the other one.
+//! through the same door or the other one, to a client with a session or to one without.
 
 use serde_json::{Value, json};
 
 use crate::cli::process::Server;
 use crate::operator::place::Place;
 use crate::stdio::process::Process;
+use crate::support::modern;
 use crate::support::session::Session;
 
 #[derive(Clone, Copy, Debug)]
@@ -16,72 +17,154 @@ enum Door {
     Stdio,
 }
 
+/// Whether the client has a session, and so which dialect it speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Era {
+    Legacy,
+    Modern,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     InOrder,
     Killed,
 }
 
+/// What a client keeps of a data session.
+#[derive(Clone)]
+struct Cookie {
+    id: String,
+    expiry: String,
+}
+
+impl Era {
+    /// What a client sends back.
+    fn meta(self, cookie: &Cookie) -> Value {
+        let Cookie { id, expiry } = cookie;
+        match self {
+            Self::Legacy => json!({ "mcp/session": { "id": id, "expiry": expiry } }),
+            Self::Modern => json!({ "dev.tenure/session": { "sessionId": id, "expiresAt": expiry } }),
+        }
+    }
+
+    /// The cookie in the `_meta` of a result; `null` if it was taken back.
+    fn cookie(self, answer: &Value) -> Option<Cookie> {
+        let (key, id, expiry) = match self {
+            Self::Legacy => ("mcp/session", "id", "expiry"),
+            Self::Modern => ("dev.tenure/session", "sessionId", "expiresAt"),
+        };
+        let cookie = answer["result"]["_meta"].get(key).unwrap_or_else(|| panic!("no cookie: {answer}"));
+        let part = |name: &str| cookie[name].as_str().map(str::to_owned);
+        Some(Cookie { id: part(id)?, expiry: part(expiry)? })
+    }
+
+    fn check_refusal(self, answer: &Value, why: &str) {
+        let (code, reason) = match (self, why) {
+            (Self::Legacy, _) => (-32002, format!("session_{why}")),
+            (Self::Modern, "required") => (-31044, format!("data_session_{why}")),
+            (Self::Modern, _) => (-31043, format!("data_session_{why}")),
+        };
+        let error = &answer["error"];
+        assert_eq!((&error["code"], &error["data"]["reason"]), (&json!(code), &json!(reason)), "{answer}");
+    }
+}
+
 /// A client that came in through a door, and the process behind it.
-enum Visit {
-    Http(Server, Session),
+struct Visit {
+    era: Era,
+    through: Through,
+}
+
+enum Through {
+    /// With a session, unless the era has none.
+    Http(Server, Option<Session>),
     Stdio(Process),
 }
 
 impl Visit {
-    async fn begin(door: Door, place: &Place, settings: &[&str]) -> Self {
-        match door {
+    async fn begin((era, door): Way, place: &Place, settings: &[&str]) -> Self {
+        let through = match door {
             Door::Http => {
                 let server = place.serve_with(settings).await;
-                let session = Session::start(server.address()).await;
-                Self::Http(server, session)
+                let session = match era {
+                    Era::Legacy => Some(Session::start(server.address()).await),
+                    Era::Modern => None,
+                };
+                Through::Http(server, session)
             }
             Door::Stdio => {
                 let store = ["--store", &place.url()];
-                Self::Stdio(Process::open(&[&store[..], settings].concat()).await)
+                let arguments = [&store[..], settings].concat();
+                Through::Stdio(match era {
+                    Era::Legacy => Process::open(&arguments).await,
+                    Era::Modern => Process::start(&arguments),
+                })
             }
-        }
+        };
+        Self { era, through }
     }
 
     async fn ask(&mut self, method: &str, params: &Value) -> Value {
-        match self {
-            Self::Http(_, session) => session.request(7, method, params).send(session.server).await.json(),
-            Self::Stdio(process) => {
-                process.request(7, method, params).await;
+        match (&mut self.through, self.era) {
+            (Through::Http(_, Some(session)), _) => {
+                session.request(7, method, params).send(session.server).await.json()
+            }
+            (Through::Http(server, None), _) => {
+                modern::ask(7, method, params).send(server.address()).await.json()
+            }
+            (Through::Stdio(process), era) => {
+                let params = match era {
+                    Era::Legacy => params.clone(),
+                    Era::Modern => modern::with_meta(params),
+                };
+                process.request(7, method, &params).await;
                 process.message().await
             }
         }
     }
 
     /// Calls a tool, with a cookie if there is one.
-    async fn call(&mut self, cookie: Option<&Value>, tool: &str, arguments: Value) -> Value {
+    async fn call(&mut self, cookie: Option<&Cookie>, tool: &str, arguments: Value) -> Value {
         let mut params = json!({ "name": tool, "arguments": arguments });
         if let Some(cookie) = cookie {
-            params["_meta"] = json!({ "mcp/session": cookie });
+            params["_meta"] = self.era.meta(cookie);
         }
         self.ask("tools/call", &params).await
     }
 
     /// Makes a data session and returns its cookie.
-    async fn create(&mut self) -> Value {
-        let made = self.ask("session/create", &json!({ "hints": { "label": "use case" } })).await;
-        made["result"]["_meta"]["mcp/session"].clone()
+    async fn create(&mut self) -> Cookie {
+        let hints = json!({ "hints": { "label": "use case" } });
+        let made = match self.era {
+            Era::Legacy => self.ask("session/create", &hints).await,
+            Era::Modern => self.ask("dev.tenure/session/create", &hints).await,
+        };
+        self.era.cookie(&made).unwrap_or_else(|| panic!("no cookie: {made}"))
+    }
+
+    async fn resume(&mut self, id: &str) -> Value {
+        match self.era {
+            Era::Legacy => self.ask("session/resume", &json!({ "id": id })).await,
+            Era::Modern => self.ask("dev.tenure/session/resume", &json!({ "sessionId": id })).await,
+        }
     }
 
     async fn end(self, ending: Ending) {
-        match (self, ending) {
-            (Self::Http(server, session), Ending::InOrder) => {
-                // Clients do this when they leave, and still expect their data session to live.
-                assert_eq!(session.delete().send(session.server).await.status(), 204);
+        match (self.through, ending) {
+            (Through::Http(server, session), Ending::InOrder) => {
+                if let Some(session) = session {
+                    // Clients do this when they leave, and still expect their data session to live.
+                    assert_eq!(session.delete().send(session.server).await.status(), 204);
+                }
                 server.signal("TERM").await;
                 assert!(server.ended().await.0.success());
             }
-            (Self::Http(server, _), Ending::Killed) => {
+            (Through::Http(server, _), Ending::Killed) => {
                 server.signal("KILL").await;
                 server.ended().await;
             }
-            (Self::Stdio(process), Ending::InOrder) => drop(process.close().await),
-            (Self::Stdio(mut process), Ending::Killed) => {
+            (Through::Stdio(process), Ending::InOrder) => drop(process.close().await),
+            (Through::Stdio(mut process), Ending::Killed) => {
                 process.signal("KILL").await;
                 process.exited().await;
             }
@@ -89,13 +172,25 @@ impl Visit {
     }
 }
 
-const WAYS: [(Door, Ending, Door); 6] = [
-    (Door::Http, Ending::InOrder, Door::Http),
-    (Door::Http, Ending::Killed, Door::Http),
-    (Door::Stdio, Ending::InOrder, Door::Stdio),
-    (Door::Stdio, Ending::Killed, Door::Stdio),
-    (Door::Stdio, Ending::InOrder, Door::Http),
-    (Door::Http, Ending::Killed, Door::Stdio),
+/// How a client comes.
+type Way = (Era, Door);
+
+const LEGACY_HTTP: Way = (Era::Legacy, Door::Http);
+const LEGACY_STDIO: Way = (Era::Legacy, Door::Stdio);
+const MODERN_HTTP: Way = (Era::Modern, Door::Http);
+const MODERN_STDIO: Way = (Era::Modern, Door::Stdio);
+
+const WAYS: [(Way, Ending, Way); 10] = [
+    (LEGACY_HTTP, Ending::InOrder, LEGACY_HTTP),
+    (LEGACY_HTTP, Ending::Killed, LEGACY_HTTP),
+    (LEGACY_STDIO, Ending::InOrder, LEGACY_STDIO),
+    (LEGACY_STDIO, Ending::Killed, LEGACY_STDIO),
+    (LEGACY_STDIO, Ending::InOrder, LEGACY_HTTP),
+    (LEGACY_HTTP, Ending::Killed, LEGACY_STDIO),
+    (MODERN_HTTP, Ending::InOrder, MODERN_HTTP),
+    (MODERN_HTTP, Ending::Killed, MODERN_STDIO),
+    (LEGACY_HTTP, Ending::Killed, MODERN_HTTP),
+    (MODERN_STDIO, Ending::InOrder, LEGACY_HTTP),
 ];
 
 /// Does both halves of a case in every way.
@@ -104,10 +199,10 @@ async fn in_every_way<T>(
     first: impl AsyncFn(&mut Visit) -> T,
     second: impl AsyncFn(&mut Visit, T),
 ) {
-    for (door, ending, next) in WAYS {
-        eprintln!("{door:?}, {ending:?}, {next:?}");
+    for (way, ending, next) in WAYS {
+        eprintln!("{way:?}, {ending:?}, {next:?}");
         let place = Place::new();
-        let mut visit = Visit::begin(door, &place, settings).await;
+        let mut visit = Visit::begin(way, &place, settings).await;
         let carried = first(&mut visit).await;
         visit.end(ending).await;
         let mut visit = Visit::begin(next, &place, settings).await;
@@ -124,19 +219,16 @@ fn told(answer: &Value) -> &Value {
 async fn a_session_is_required_for_every_tool() {
     let first = async |visit: &mut Visit| {
         let refused = visit.call(None, "public_echo", json!({ "text": "x" })).await;
-        assert_eq!(
-            (&refused["error"]["code"], &refused["error"]["data"]["reason"]),
-            (&json!(-32002), &json!("session_required"))
-        );
+        visit.era.check_refusal(&refused, "required");
         let cookie = visit.create().await;
         let echoed = visit.call(Some(&cookie), "public_echo", json!({ "text": "x" })).await;
         assert_eq!(echoed["result"]["content"][0]["text"], "x");
-        assert_eq!(echoed["result"]["_meta"]["mcp/session"]["id"], cookie["id"]);
+        assert_eq!(visit.era.cookie(&echoed).map(|echoed| echoed.id).as_ref(), Some(&cookie.id));
         cookie
     };
-    let second = async |visit: &mut Visit, cookie: Value| {
+    let second = async |visit: &mut Visit, cookie: Cookie| {
         let refused = visit.call(None, "public_echo", json!({ "text": "x" })).await;
-        assert_eq!(refused["error"]["data"]["reason"], "session_required");
+        visit.era.check_refusal(&refused, "required");
         let echoed = visit.call(Some(&cookie), "public_echo", json!({ "text": "x" })).await;
         assert_eq!(echoed["result"]["content"][0]["text"], "x");
     };
@@ -150,7 +242,7 @@ async fn some_tools_are_open_and_some_need_a_session() {
         assert_eq!(open["result"]["content"][0]["text"], "open");
         let cookie = visit.create().await;
         let refused = visit.call(None, "session_counter_inc", json!({})).await;
-        assert_eq!(refused["error"]["code"], -32002);
+        visit.era.check_refusal(&refused, "required");
         for counter in 1..=2 {
             assert_eq!(
                 told(&visit.call(Some(&cookie), "session_counter_inc", json!({})).await)["counter"],
@@ -159,7 +251,7 @@ async fn some_tools_are_open_and_some_need_a_session() {
         }
         cookie
     };
-    let second = async |visit: &mut Visit, cookie: Value| {
+    let second = async |visit: &mut Visit, cookie: Cookie| {
         assert_eq!(told(&visit.call(Some(&cookie), "session_counter_inc", json!({})).await)["counter"], 3);
     };
     in_every_way(&[], first, second).await;
@@ -176,7 +268,7 @@ async fn tools_keep_state_in_the_session() {
         visit.call(Some(&cookie), "hashcheck_store", json!({ "name": "n", "text": "secret" })).await;
         (cookie, other)
     };
-    let second = async |visit: &mut Visit, (cookie, other): (Value, Value)| {
+    let second = async |visit: &mut Visit, (cookie, other): (Cookie, Cookie)| {
         let notes = visit.call(Some(&cookie), "notebook_read", json!({})).await;
         assert_eq!(told(&notes), &json!({ "notes": ["one", "two"] }));
         for (text, matches) in [("secret", true), ("guess", false)] {
@@ -200,11 +292,11 @@ async fn a_client_comes_back_and_resumes() {
         visit.call(Some(&cookie), "notebook_append", json!({ "text": "remember this" })).await;
         cookie
     };
-    let second = async |visit: &mut Visit, cookie: Value| {
-        let resumed = visit.ask("session/resume", &json!({ "id": cookie["id"] })).await;
-        assert_eq!(resumed["result"]["id"], cookie["id"]);
-        let canonical = resumed["result"]["_meta"]["mcp/session"].clone();
-        assert!(canonical["expiry"].as_str() >= cookie["expiry"].as_str(), "{canonical} after {cookie}");
+    let second = async |visit: &mut Visit, cookie: Cookie| {
+        let resumed = visit.resume(&cookie.id).await;
+        let canonical = visit.era.cookie(&resumed).unwrap_or_else(|| panic!("no cookie: {resumed}"));
+        assert_eq!(canonical.id, cookie.id);
+        assert!(canonical.expiry >= cookie.expiry, "{} after {}", canonical.expiry, cookie.expiry);
         let notes = visit.call(Some(&canonical), "notebook_read", json!({})).await;
         assert_eq!(told(&notes)["notes"], json!(["remember this"]));
     };
@@ -217,14 +309,14 @@ async fn a_session_is_revoked_and_another_one_begun() {
         let cookie = visit.create().await;
         visit.call(Some(&cookie), "session_counter_inc", json!({})).await;
         let revoked = visit.call(Some(&cookie), "session_probe", json!({ "action": "revoke" })).await;
-        assert_eq!(revoked["result"]["_meta"], json!({ "mcp/session": null }));
+        assert!(visit.era.cookie(&revoked).is_none(), "{revoked}");
         cookie
     };
-    let second = async |visit: &mut Visit, cookie: Value| {
+    let second = async |visit: &mut Visit, cookie: Cookie| {
         let refused = visit.call(Some(&cookie), "session_counter_get", json!({})).await;
-        assert_eq!(refused["error"]["data"]["reason"], "session_revoked", "{refused}");
+        visit.era.check_refusal(&refused, "revoked");
         let again = visit.create().await;
-        assert_ne!(again["id"], cookie["id"]);
+        assert_ne!(again.id, cookie.id);
         assert_eq!(told(&visit.call(Some(&again), "session_counter_inc", json!({})).await)["counter"], 1);
     };
     in_every_way(&[], first, second).await;
@@ -239,16 +331,25 @@ async fn many_clients_work_on_one_state_and_nothing_is_lost() {
     let server = place.serve_with(&["--set", "streams.json_wait=0s"]).await;
     let session = Session::start(server.address()).await;
     let made = session.request(1, "session/create", &json!({})).send(session.server).await.json();
-    let cookie = made["result"]["_meta"].clone();
+    let cookie = Era::Legacy.cookie(&made).expect("a cookie");
     let mut clients = tokio::task::JoinSet::new();
-    for _ in 0..CLIENTS {
+    for number in 0..CLIENTS {
         let (address, cookie) = (server.address(), cookie.clone());
+        // Every other one has no session.
+        let era = if number % 2 == 0 { Era::Legacy } else { Era::Modern };
         clients.spawn(async move {
-            let session = Session::start(address).await;
+            let session = match era {
+                Era::Legacy => Some(Session::start(address).await),
+                Era::Modern => None,
+            };
             let mut heard = Vec::new();
-            for n in 0..TIMES {
-                let params = json!({ "name": "session_counter_inc", "_meta": cookie });
-                let answer = session.request(n + 1, "tools/call", &params).send(address).await.json();
+            for n in 1..=TIMES {
+                let params = json!({ "name": "session_counter_inc", "_meta": era.meta(&cookie) });
+                let ask = match &session {
+                    Some(session) => session.request(n, "tools/call", &params),
+                    None => modern::ask(n, "tools/call", &params),
+                };
+                let answer = ask.send(address).await.json();
                 heard.push(told(&answer)["counter"].as_u64().unwrap_or_else(|| panic!("{answer}")));
             }
             heard

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::support::Client;
 use crate::operator::place::{Place, stop};
+use crate::support::modern;
 use crate::support::session::Session;
 use crate::support::wait::within;
 
@@ -148,6 +149,31 @@ async fn a_data_session_is_cleared_under_its_client_who_goes_on() {
     assert_eq!(client.notes().await, json!([]));
     client.note("afresh").await;
     assert_eq!(client.notes().await, json!(["afresh"]));
+}
+
+#[tokio::test]
+async fn a_client_without_a_session_is_told_at_once_of_what_was_revoked() {
+    let place = Place::new();
+    let server = place.serve().await;
+    let send = async |id: u64, method: &str, params: Value| {
+        modern::ask(id, method, &params).send(server.address()).await.json()
+    };
+    let made = send(1, "dev.tenure/session/create", json!({ "hints": { "label": "modern" } })).await;
+    let cookie = &made["result"]["_meta"]["dev.tenure/session"];
+    let call = json!({ "name": "session_counter_inc", "_meta": { "dev.tenure/session": cookie } });
+    assert_eq!(send(2, "tools/call", call.clone()).await["result"]["structuredContent"]["counter"], 1);
+    let rows = place.data_rows(&[]).await;
+    assert_eq!((rows.len(), &rows[0]["label"]), (1, &json!("modern")));
+    let name = rows[0]["name"].as_str().unwrap();
+    place.data(&["revoke", name]).await;
+    let refused = send(3, "tools/call", call).await;
+    assert_eq!(refused["error"]["code"], -31043, "{refused}");
+    assert_eq!(refused["error"]["data"]["reason"], "data_session_revoked");
+    // One that an operator prepares can be used without a session as well.
+    let id = place.data(&["create", "--data", r#"{"counter":41}"#]).await;
+    let cookie = json!({ "dev.tenure/session": { "sessionId": id.trim() } });
+    let used = send(4, "tools/call", json!({ "name": "session_counter_inc", "_meta": cookie })).await;
+    assert_eq!(used["result"]["structuredContent"]["counter"], 42, "{used}");
 }
 
 #[tokio::test]

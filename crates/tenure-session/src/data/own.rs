@@ -1,0 +1,169 @@
+//! What a request without a session says of data sessions: its cookie, its tool, whether its client knows of them.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::asked::Cookie;
+use super::dialect::{Dialect, invalid};
+use super::methods::{Hints, Params};
+use crate::call::CallContext;
+use crate::error::{Error, RpcError};
+use crate::exchange::{Capabilities, Capability};
+use crate::members::{self, Found};
+use crate::message::{RawJson, Request};
+
+/// The extension, as servers advertise it and clients declare it.
+pub(super) const EXTENSION: &str = "dev.tenure/sessions";
+
+/// The members of params that the layer looks at.
+#[derive(Debug, Default)]
+pub(super) struct Said<'a> {
+    /// The tool of a `tools/call`.
+    pub(super) name: Option<Cow<'a, str>>,
+    pub(super) arguments: Option<&'a str>,
+    cookie: Option<&'a str>,
+}
+
+impl<'a> Said<'a> {
+    /// Reads params; `None` if they make no sense, so that nobody can tell what a server will make of them.
+    pub(super) fn read(params: Option<&'a RawJson>) -> Option<Self> {
+        let Some(params) = params else { return Some(Self::default()) };
+        let (mut name, mut arguments, mut meta) = (None, None, None);
+        for (member, value) in members::read(params.bytes())? {
+            let place = match &*member {
+                "name" => &mut name,
+                "arguments" => &mut arguments,
+                "_meta" => &mut meta,
+                _ => continue,
+            };
+            // One that stands twice: a server may go by the other.
+            if place.replace(value.get()).is_some() {
+                return None;
+            }
+        }
+        let is_there = |value: &&str| *value != "null";
+        let cookie = match meta.filter(is_there) {
+            Some(meta) if !meta.starts_with('{') => return None,
+            Some(meta) => match members::find(meta.as_bytes(), Dialect::Own.key()) {
+                Found::Twice => return None,
+                found => found.value().map(|cookie| cookie.get()),
+            },
+            None => None,
+        };
+        let name = match name.filter(is_there) {
+            Some(name) => Some(serde_json::from_str(name).ok().map(|Text(name)| name)?),
+            None => None,
+        };
+        Some(Self { name, arguments: arguments.filter(is_there), cookie })
+    }
+
+    /// The cookie, if there is one. Clients send back the whole of it, or only its id.
+    pub(super) fn cookie(&self, max_bytes: usize) -> Result<Option<Cookie>, RpcError> {
+        #[derive(Deserialize)]
+        struct Read {
+            #[serde(rename = "sessionId")]
+            id: String,
+            #[serde(default)]
+            state: Option<String>,
+        }
+        let Some(cookie) = self.cookie else { return Ok(None) };
+        if cookie.len() > max_bytes {
+            return Err(invalid(format!("a session cookie may have {max_bytes} bytes")));
+        }
+        let cookie = serde_json::from_str(cookie);
+        let Read { id, state } = cookie.map_err(|_| invalid("a session cookie without a sessionId"))?;
+        Ok(Some(Cookie { dialect: Dialect::Own, id, state }))
+    }
+}
+
+/// A text; borrowed unless it was written with escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The params of a method of ours.
+pub(super) fn params(request: &Request) -> Result<Params, RpcError> {
+    #[derive(Deserialize, Default)]
+    struct Read {
+        #[serde(rename = "sessionId", default)]
+        id: Option<String>,
+        #[serde(default)]
+        cursor: Option<String>,
+        #[serde(default)]
+        hints: Hints,
+    }
+    let read = request.params.as_ref().map(RawJson::read::<Read>).transpose();
+    let read = read.map_err(|error| invalid(format!("{}: {error}", request.method)))?;
+    let Read { id, cursor, hints } = read.unwrap_or_default();
+    Ok(Params { id, cursor, hints })
+}
+
+/// Checks that the client of a request declares that it knows data sessions.
+pub(super) fn require(context: &CallContext) -> Result<(), Error> {
+    let needed = [Capability::Extension(EXTENSION.into())];
+    match Capabilities::parse(context.capabilities()) {
+        Some(declared) => declared.require(&needed),
+        None => Err(crate::exchange::capability::missing(&needed)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cookie(params: &'static str) -> Result<Option<String>, String> {
+        let params = RawJson::trusted(params);
+        let said = Said::read(Some(&params)).ok_or("unreadable")?;
+        let cookie = said.cookie(100).map_err(|error| error.message())?;
+        Ok(cookie.map(|cookie| cookie.id))
+    }
+
+    #[test]
+    fn cookies_as_clients_send_them() {
+        let found = |id: &str| Ok(Some(id.to_owned()));
+        let unreadable = || Err("unreadable".to_owned());
+        let without_id = || Err("a session cookie without a sessionId".to_owned());
+        let table = [
+            (r#"{"name":"x"}"#, Ok(None)),
+            (r#"{"_meta":{"progressToken":5}}"#, Ok(None)),
+            (r#"{"_meta":{"dev.tenure/session":null}}"#, Ok(None)),
+            (r#"{"_meta":{"dev.tenure/session":{"sessionId":"a"}}}"#, found("a")),
+            (
+                r#"{"_meta":{"dev.tenure\/session":{"sessionId":"a","expiresAt":"x","state":"s"}}}"#,
+                found("a"),
+            ),
+            // The names of sessions are none here.
+            (
+                r#"{"_meta":{"mcp/session":{"id":"a"},"io.modelcontextprotocol/session":{"sessionId":"b"}}}"#,
+                Ok(None),
+            ),
+            (r#"{"meta":{"dev.tenure/session":{"sessionId":"a"}}}"#, Ok(None)),
+            (r#"{"_meta":{"dev.tenure/session":{}}}"#, without_id()),
+            (r#"{"_meta":{"dev.tenure/session":"a"}}"#, without_id()),
+            (r#"{"_meta":{"dev.tenure/session":{"id":"a"}}}"#, without_id()),
+            (r#"{"_meta":{"dev.tenure/session":{"sessionId":"a","sessionId":"b"}}}"#, without_id()),
+            (
+                r#"{"_meta":{"dev.tenure/session":null,"dev.tenure\/session":{"sessionId":"a"}}}"#,
+                unreadable(),
+            ),
+            (r#"{"_meta":1}"#, unreadable()),
+            (r#"{"_meta":{},"_meta":{"dev.tenure/session":{"sessionId":"a"}}}"#, unreadable()),
+            (r#"{"name":"x","name":"x"}"#, unreadable()),
+            (r#"{"name":null,"n\u0061me":"x"}"#, unreadable()),
+            (r#"{"arguments":{},"arguments":{}}"#, unreadable()),
+            (r#"{"name":1}"#, unreadable()),
+            (r#"{"name":null,"arguments":null,"_meta":null}"#, Ok(None)),
+        ];
+        for (params, expected) in table {
+            assert_eq!(cookie(params), expected, "{params}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_has_a_largest_size() {
+        let long = format!(r#"{{"_meta":{{"dev.tenure/session":{{"sessionId":"{}"}}}}}}"#, "x".repeat(100));
+        let params = RawJson::trusted(long);
+        let error = Said::read(Some(&params)).unwrap().cookie(100).unwrap_err();
+        assert_eq!((error.code(), error.message().as_str()), (-32602, "a session cookie may have 100 bytes"));
+    }
+}
