@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::rules::news::{self, Filter};
-use super::upstream_feeds::Inner;
+use super::upstream_feeds::Listener;
 use crate::call::{CallContext, Stage};
 use crate::error::{Error, Reason, RpcError};
 use crate::id::Route;
@@ -27,6 +28,7 @@ const QUIET: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 pub(super) struct Listen {
     pub(super) asked: Filter,
     pub(super) honoured: Filter,
+    pub(super) began: Instant,
     ended: oneshot::Receiver<Reply>,
     _task: AbortOnDropHandle<()>,
 }
@@ -41,7 +43,7 @@ impl Listen {
 
 /// The listening client, as the server sees it.
 pub(super) struct Listening {
-    feed: Weak<Inner>,
+    listener: Weak<Listener>,
     acknowledged: Mutex<Option<oneshot::Sender<Filter>>>,
     cancellation: CancellationToken,
     capabilities: RawJson,
@@ -60,29 +62,29 @@ impl Listening {
     /// # Cancel safety
     /// Dropping the future closes what was opened.
     #[expect(clippy::disallowed_methods, reason = "the task ends with the listen that holds it")]
-    pub(super) async fn begin(feed: &Arc<Inner>, asked: &Filter) -> Result<Listen, RpcError> {
-        let params = feed.client.params(&Method::Listen, Some(&asked.listen()), None, None)?;
-        let request = Request { id: feed.server.next_id(), method: Method::Listen, params: Some(params) };
+    pub(super) async fn begin(listener: &Arc<Listener>, asked: &Filter) -> Result<Listen, RpcError> {
+        let params = listener.client.params(&Method::Listen, Some(&asked.listen()), None, None)?;
+        let request = Request { id: listener.server.next_id(), method: Method::Listen, params: Some(params) };
         let (acknowledge, acknowledged) = oneshot::channel();
         let stage: Arc<dyn Stage> = Arc::new(Self {
-            feed: Arc::downgrade(feed),
+            listener: Arc::downgrade(listener),
             acknowledged: Mutex::new(Some(acknowledge)),
             cancellation: CancellationToken::new(),
-            capabilities: feed.client.capabilities.clone(),
-            info: feed.client.info.clone(),
-            revision: feed.revision,
-            label: feed.label.clone(),
-            route: feed.route.clone(),
+            capabilities: listener.client.capabilities.clone(),
+            info: listener.client.info.clone(),
+            revision: listener.revision,
+            label: listener.label.clone(),
+            route: listener.route.clone(),
         });
-        let context = CallContext::staged(stage, &request, feed.caller.clone());
-        let answer = feed.server.respond(Call { request, context });
+        let context = CallContext::staged(stage, &request, listener.caller.clone());
+        let answer = listener.server.respond(Call { request, context });
         let (end, mut ended) = oneshot::channel();
         let task = tokio::spawn(async move { drop(end.send(answer.await)) });
         let task = AbortOnDropHandle::new(task);
         tokio::select! {
             biased;
             Ok(honoured) = acknowledged => {
-                Ok(Listen { asked: asked.clone(), honoured, ended, _task: task })
+                Ok(Listen { asked: asked.clone(), honoured, began: Instant::now(), ended, _task: task })
             }
             end = &mut ended => Err(match end {
                 Ok(Err(error)) => error,
@@ -102,11 +104,11 @@ impl Stage for Listening {
             }
             return Box::pin(std::future::ready(Ok(())));
         }
-        let Some(feed) = self.feed.upgrade() else {
+        let Some(listener) = self.listener.upgrade() else {
             return Box::pin(std::future::ready(Ok(())));
         };
         let (method, params) = (method.clone(), news::to_legacy(params));
-        Box::pin(async move { feed.hear(&method, params).await })
+        Box::pin(async move { listener.hear(&method, params).await })
     }
 
     fn ask(&self, method: &Method, _: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {

@@ -4,17 +4,19 @@
 //! knows nothing else. What has to be said in other words is decided in [`rules`], which are pure. The rest stands
 //! between two ports and knows nothing else: [`SessionsOnExchanges`] is a backend over a responder,
 //! [`ExchangesOnSessions`] a responder over a backend, and [`Eras`] chooses for each client the half of a server that
-//! speaks its language, or the bridge.
+//! speaks its language, or the bridge. How a server is asked which era it is of is in [`probe`].
 
 mod discovery;
 mod eras;
 mod exchanges;
 mod feeds;
 mod guise;
+mod held;
 mod listening;
 mod listens;
 mod pool;
 pub mod probe;
+mod relisten;
 pub mod rounds;
 pub mod rules;
 mod seat;

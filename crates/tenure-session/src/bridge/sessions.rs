@@ -102,11 +102,16 @@ impl Server {
         self.responder.respond(call)
     }
 
-    /// What the server says of itself, and who asks.
-    async fn discover(&self, open: &Open, client: &Arc<Client>) -> Result<(RawJson, Caller), RpcError> {
+    fn discovery(&self, client: &Client) -> Result<Request, RpcError> {
         let method = Method::Discover;
         let params = client.params(&method, None, None, None)?;
-        let request = Request { id: self.next_id(), method: method.clone(), params: Some(params) };
+        Ok(Request { id: self.next_id(), method, params: Some(params) })
+    }
+
+    /// What the server says of itself, and who asks.
+    async fn discover(&self, open: &Open, client: &Arc<Client>) -> Result<(RawJson, Caller), RpcError> {
+        let request = self.discovery(client)?;
+        let method = request.method.clone();
         let context = open.outlet.inquiry(&request).map_err(|error| error.to_rpc())?;
         let caller = context.caller().clone();
         if let Some(kept) = self.discoveries.get(&open.route, &caller.principal) {
@@ -125,6 +130,13 @@ impl Server {
 }
 
 struct Bridged(Arc<Way>);
+
+impl Drop for Bridged {
+    fn drop(&mut self) {
+        // Requests under way would otherwise keep the rest alive.
+        self.0.close();
+    }
+}
 
 /// The way of one session's requests to the server.
 struct Way {
@@ -164,13 +176,17 @@ impl Link for Bridged {
     }
 
     fn close(&self) -> BoxFuture<()> {
-        self.0.closed.cancel();
-        self.0.feed.close();
+        self.0.close();
         Box::pin(std::future::ready(()))
     }
 }
 
 impl Way {
+    fn close(&self) {
+        self.closed.cancel();
+        self.feed.close();
+    }
+
     async fn answer(self: Arc<Self>, call: Call) -> Reply {
         let Call { request, context } = call;
         let params = request.params.as_ref();
@@ -207,7 +223,7 @@ impl Way {
         let (method, level) = (request.method, *self.level.lock());
         let params = self.client.params(&method, request.params.as_ref(), level, guise.token())?;
         let modern = Request { id: request.id, method: method.clone(), params: Some(params) };
-        let way = Arc::clone(&self);
+        let (way, seen) = (Arc::clone(&self), Arc::clone(&guise));
         let respond = move |request: Request| -> BoxFuture<Reply> {
             let (way, guise) = (Arc::clone(&way), Arc::clone(&guise));
             Box::pin(async move {
@@ -217,7 +233,7 @@ impl Way {
         };
         match rounds::drive(&context, modern, respond).await {
             Ok(result) => Ok(result::to_legacy(&method, &result, self.revision)),
-            Err(error) if evidence::of_exchange(&error, MODERN) == Verdict::No => Err(self.left_the_era()),
+            Err(error) if self.has_left_the_era(&seen, &error).await => Err(self.another_link()),
             Err(error) => Err(codes::to_legacy(&method, &error)),
         }
     }
@@ -269,8 +285,20 @@ impl Way {
         false
     }
 
-    /// The server no longer serves the modern era, and did not take the request: the session gets another link.
-    fn left_the_era(&self) -> RpcError {
+    /// Whether an error says that the server no longer serves the modern era, or if need be the server itself.
+    async fn has_left_the_era(&self, guise: &Arc<Guise>, error: &RpcError) -> bool {
+        if evidence::of_exchange(error, MODERN) == Verdict::No {
+            return true;
+        }
+        if !evidence::casts_doubt(error) {
+            return false;
+        }
+        let Ok(discovery) = self.server.discovery(&self.client) else { return false };
+        evidence::of_reply(&self.send(guise, discovery).await, MODERN) == Verdict::No
+    }
+
+    /// The server did not take the request, since it is not what it was: the session gets another link.
+    fn another_link(&self) -> RpcError {
         self.server.discoveries.forget();
         self.outlet.link_lost();
         RpcError::refused("The server no longer serves the version that was spoken with it")

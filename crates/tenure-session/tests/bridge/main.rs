@@ -11,4 +11,5 @@ mod listens;
 mod pool;
 mod questions;
 mod races;
+mod storm;
 mod support;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tenure_session::bridge::rules::evidence::Over;
+use tenure_session::bridge::probe::{Answer, Attempt, Probe};
+use tenure_session::bridge::rules::evidence::{Over, Way};
 use tenure_session::bridge::{ERA_TTL, Era, Eras, Halves};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
@@ -24,8 +25,10 @@ use tokio::sync::Semaphore;
 #[derive(Default)]
 struct Half {
     refuses: Mutex<Option<RpcError>>,
+    fails_calls: Mutex<Option<RpcError>>,
     asked: AtomicUsize,
     calls: AtomicUsize,
+    over: Mutex<Option<Over>>,
     /// When it may answer; nothing: at once.
     gate: Mutex<Option<Arc<Semaphore>>>,
 }
@@ -39,6 +42,10 @@ impl Half {
         *self.refuses.lock() = None;
     }
 
+    fn fail_calls(&self, error: Option<RpcError>) {
+        *self.fails_calls.lock() = error;
+    }
+
     fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
@@ -50,8 +57,9 @@ impl Half {
         if let Some(gate) = gate {
             gate.acquire().await.unwrap().forget();
         }
-        match &*self.refuses.lock() {
-            Some(error) => Err(error.clone()),
+        let failed = self.fails_calls.lock().clone().filter(|_| !is_first);
+        match self.refuses.lock().clone().or(failed) {
+            Some(error) => Err(error),
             None => Ok(RawJson::of(&result)),
         }
     }
@@ -101,6 +109,35 @@ impl Responder for Modern {
     }
 }
 
+impl Probe for Modern {
+    fn probe(&self, call: Call) -> BoxFuture<Attempt> {
+        let (reply, over) = (self.respond(call), self.0.over.lock().unwrap_or(Over::Http));
+        Box::pin(async move {
+            // As the halves do it: what the server did not write is no answer.
+            let reply = reply.await;
+            let status = reply.as_ref().err().and_then(|error| error.raw().read::<Value>().ok());
+            let status = status.and_then(|error| error["data"]["status"].as_u64());
+            let is = |reason| reply.as_ref().is_err_and(|error: &RpcError| error.is(reason));
+            let way = match over {
+                Over::Pipes => Way::Pipes,
+                Over::Http if is(Reason::TimedOut) => Way::Http(None),
+                Over::Http if is(Reason::BackendUnavailable) => {
+                    Way::Http(status.and_then(|it| it.try_into().ok()))
+                }
+                Over::Http => Way::Http(Some(200)),
+            };
+            let answer = match reply {
+                Err(error) if error.is(Reason::TooManyProcesses) => Answer::NotAsked(error),
+                Err(error) if error.is(Reason::BackendUnavailable) || error.is(Reason::TimedOut) => {
+                    Answer::Nothing(error)
+                }
+                reply => Answer::Said(reply),
+            };
+            Attempt { way, answer }
+        })
+    }
+}
+
 /// What stands in for the bridge from exchanges to sessions.
 struct Bridge;
 
@@ -124,6 +161,7 @@ impl World {
 
     fn with(over: Over, only: Option<Era>) -> Self {
         let (legacy, modern) = (Arc::<Half>::default(), Arc::<Half>::default());
+        *modern.over.lock() = Some(over);
         let halves = Halves {
             legacy: Arc::new(Legacy(Arc::clone(&legacy))),
             modern: Arc::new(Modern(Arc::clone(&modern))),
@@ -291,25 +329,56 @@ async fn verdicts_expire() {
 
 #[tokio::test]
 async fn a_server_that_is_replaced_by_one_of_the_other_era_is_found_out() {
+    let gone =
+        r#"{"code":-32022,"message":"m","data":{"supported":["2025-11-25"],"requested":"2026-07-28"}}"#;
+    let gone = RpcError::from_raw(RawJson::trusted(gone));
+    for refusal in [gone, RpcError::new(-32000, "No valid session ID provided"), status(405)] {
+        let world = World::new();
+        world.legacy.refuse(not_served());
+        let session = world.open().await.unwrap();
+        assert_eq!(by(&call(&session).await["result"]), "modern");
+        assert_eq!(world.exchange("tools/list").await, "modern");
+        // Now it is of the legacy era only.
+        world.legacy.agree();
+        world.modern.refuse(refusal.clone());
+        // The session goes on with its next request, and so do exchanges.
+        let answer = call(&session).await;
+        assert_eq!(by(&answer["result"]), "legacy", "{refusal:?} {answer}");
+        assert_eq!(world.exchange("tools/list").await, "bridge");
+        assert_eq!(world.session().await, "legacy");
+        // And back again.
+        world.modern.agree();
+        world.legacy.refuse(not_served());
+        assert_eq!(world.session().await, "modern");
+        assert_eq!(world.exchange("tools/list").await, "modern");
+    }
+}
+
+#[tokio::test]
+async fn exchanges_notice_by_themselves_that_a_server_was_replaced() {
+    for refusal in [RpcError::new(-32000, "No valid session ID provided"), status(405)] {
+        let world = World::new();
+        assert_eq!(world.exchange("tools/list").await, "modern");
+        world.modern.refuse(refusal);
+        assert_eq!(world.exchange("tools/list").await, "bridge");
+        assert_eq!(world.modern.calls.load(Ordering::SeqCst), 2);
+        assert_eq!(world.exchange("tools/list").await, "bridge");
+        assert_eq!(world.modern.calls.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_a_modern_server_is_no_reason_to_leave_it() {
     let world = World::new();
     world.legacy.refuse(not_served());
     let session = world.open().await.unwrap();
+    world.modern.fail_calls(Some(RpcError::new(-32000, "a tool's own")));
+    assert_eq!(call(&session).await["error"]["code"], -32000);
+    assert_eq!(world.exchange("tools/list").await, "error -32000");
+    world.modern.fail_calls(None);
     assert_eq!(by(&call(&session).await["result"]), "modern");
     assert_eq!(world.exchange("tools/list").await, "modern");
-    // Now it is of the legacy era only.
-    world.legacy.agree();
-    let gone =
-        r#"{"code":-32022,"message":"m","data":{"supported":["2025-11-25"],"requested":"2026-07-28"}}"#;
-    world.modern.refuse(RpcError::from_raw(RawJson::trusted(gone)));
-    // The session goes on with its next request, and so do exchanges.
-    assert_eq!(by(&call(&session).await["result"]), "legacy");
-    assert_eq!(world.exchange("tools/list").await, "bridge");
-    assert_eq!(world.session().await, "legacy");
-    // And back again.
-    world.modern.agree();
-    world.legacy.refuse(not_served());
-    assert_eq!(world.session().await, "modern");
-    assert_eq!(world.exchange("tools/list").await, "modern");
+    assert_eq!(world.legacy.asked(), 1);
 }
 
 #[tokio::test]

@@ -185,10 +185,45 @@ async fn a_listen_that_ends_is_opened_again_and_the_client_told_of_all_it_may_ha
         heard.push(hear(&mut reader).await);
     }
     assert_eq!(heard, ["tools/list_changed", "resources/list_changed", "resources/updated a:b"]);
-    // Also after an end in good order.
+    // Also after an end in good order; and soon, since this one has lasted.
+    tokio::time::sleep(Duration::from_secs(61)).await;
     again.answer(&json!({ "resultType": "complete" }));
     world.server.expect("subscriptions/listen").await.acknowledge(&[]).await;
     assert_eq!(hear(&mut reader).await, "tools/list_changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listen_that_ends_as_soon_as_it_began_is_opened_less_and_less_often() {
+    let mut world = World::new();
+    let (_session, mut listen, _reader) = listening(&mut world).await;
+    let mut pauses = Vec::new();
+    for _ in 0..5 {
+        let before = tokio::time::Instant::now();
+        listen.answer(&json!({ "resultType": "complete" }));
+        listen = world.server.expect("subscriptions/listen").await;
+        listen.acknowledge(&[]).await;
+        pauses.push(before.elapsed());
+    }
+    assert!(pauses[4] > 4 * pauses[0], "{pauses:?}");
+}
+
+#[tokio::test]
+async fn what_is_watched_stays_so_when_something_else_fails() {
+    let mut world = World::new();
+    let (session, _old, mut reader) = listening(&mut world).await;
+    let (listen, _) = subscribe(&mut world, &session, "a:1").await;
+    let other = send(&session, 2, "resources/subscribe", &json!({ "uri": "a:2" }));
+    let new = world.server.expect("subscriptions/listen").await;
+    let again = send(&session, 3, "resources/subscribe", &json!({ "uri": "a:1" }));
+    while session.info().calls.len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    new.fail(RpcError::new(-32603, "no"));
+    assert_eq!(json_of(other.await.unwrap())["error"]["code"], -32603);
+    assert_eq!(json_of(again.await.unwrap())["result"], json!({}));
+    tell(&listen, Method::ResourceUpdated, Some("a:1")).await;
+    assert_eq!(hear(&mut reader).await, "resources/updated a:1");
+    assert!(!listen.is_dropped() && world.server.is_quiet());
 }
 
 #[tokio::test(start_paused = true)]
