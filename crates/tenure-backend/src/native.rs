@@ -7,19 +7,22 @@
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
+use tenure_session::bridge::rounds;
+use tenure_session::bridge::rules::questions;
 use tenure_session::call::{Fanout, Outlet};
-use tenure_session::exchange::Listens;
+use tenure_session::exchange::{Listens, ResultType};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, Notification, RawJson, Reason, RpcError};
+use tenure_session::{Method, Notification, RawJson, Reason, Request, RpcError};
 
 /// Answers the requests of one session, or all those that belong to none.
 pub trait Handler: Send + Sync + 'static {
     /// What the server says of itself at `initialize`.
     fn introduction(&self) -> Introduction;
 
-    /// Answers a request.
+    /// Answers a request. It may ask the client something through the context of the call, or answer with a result of
+    /// type `input_required` and be called again with the answers: either way works for clients of either era.
     fn call(self: Arc<Self>, call: Call) -> impl Future<Output = Reply> + Send + 'static;
 
     /// Hears a notification. Must not wait.
@@ -170,7 +173,23 @@ struct NativeLink<H> {
 
 impl<H: Handler> Link for NativeLink<H> {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
-        Box::pin(Arc::clone(&self.handler).call(call))
+        let handler = Arc::clone(&self.handler);
+        if !questions::may_be_asked(&call.request.method) {
+            return Box::pin(handler.call(call));
+        }
+        let (request, context) = (call.request.clone(), call.context.clone());
+        let first = Arc::clone(&handler).call(call);
+        Box::pin(async move {
+            let result = first.await?;
+            if ResultType::of(&result) != ResultType::InputRequired {
+                return Ok(result);
+            }
+            // A session's client knows no such results; it is asked, and the handler called again with the answers.
+            let again = |request: Request| -> BoxFuture<Reply> {
+                Box::pin(Arc::clone(&handler).call(Call { request, context: context.clone() }))
+            };
+            rounds::go_on(&context, request, result, again).await
+        })
     }
 
     fn notify(&self, notification: Notification) {

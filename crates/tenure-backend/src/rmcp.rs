@@ -1,4 +1,6 @@
-//! Serves any rmcp `ServerHandler`, one per session.
+//! Serves any rmcp `ServerHandler`, one per session, and one for each request that belongs to none.
+//!
+//! Of a session:
 //!
 //! rmcp's own service loop runs per session, because only it can make the `Peer` through which a
 //! handler talks back. A request that is alone in its session does not pass through that loop: the
@@ -7,31 +9,43 @@
 //! So a message from a handler goes to the stream of the request that the loop named, or of the one
 //! request that was called in place, or of no request.
 
+mod attempt;
 mod caught;
 mod convert;
+mod exchange;
 mod state;
 mod traffic;
+mod voice;
 
 use std::sync::Arc;
 
 use ::rmcp::ServerHandler;
-use ::rmcp::model::{ClientNotification, InitializeRequestParams, JsonRpcMessage, NumberOrString};
-use ::rmcp::service::{Peer, RequestContext, RoleServer, RunningService, Service, serve_directly};
+use ::rmcp::model::{
+    ClientNotification, ClientRequest, InitializeRequestParams, JsonRpcMessage, NumberOrString,
+};
+use ::rmcp::service::{Peer, RequestContext, RoleServer, RunningService, serve_directly};
+use tenure_session::bridge::rounds;
+use tenure_session::bridge::rules::questions;
+use tenure_session::call::CallContext;
+use tenure_session::exchange::ResultType;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
-use tenure_session::{Notification, RawJson, Reason, RpcError};
+use tenure_session::port::responder::Responder;
+use tenure_session::{Notification, RawJson, Reason, Request, RpcError};
 use tokio::sync::mpsc;
 
+use self::attempt::attempt;
 use self::caught::Caught;
 use self::convert::{mcp_error, typed_request};
-use self::traffic::{Inbound, Traffic, Wire};
+use self::exchange::RmcpResponder;
+use self::traffic::{InPlace, Inbound, ThroughLoop, Traffic, Wire};
 
 pub use self::state::{DataState, MaybeState};
 
 /// Messages to rmcp's loop that may wait; more of a session's notifications are dropped with a warning.
 const INBOUND: usize = 32;
 
-/// A backend that makes an rmcp handler for every session.
+/// A backend that makes an rmcp handler for every session, and for every request without one.
 pub struct RmcpBackend<F> {
     make: F,
 }
@@ -56,6 +70,11 @@ where
         let handler = Arc::new((self.make)());
         Box::pin(shake_hands(handler, open))
     }
+
+    /// `None` if the handlers do not speak revision 2026-07-28. One handler is made to ask it.
+    fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
+        Some(Arc::new(RmcpResponder::new(self)?))
+    }
 }
 
 async fn shake_hands<H: ServerHandler>(handler: Arc<H>, open: Open) -> Result<Opened, RpcError> {
@@ -73,48 +92,93 @@ async fn shake_hands<H: ServerHandler>(handler: Arc<H>, open: Open) -> Result<Op
     let peer = running.peer().clone();
     let context = RequestContext::new(NumberOrString::Number(0), peer.clone());
     let result = handler.initialize(params, context).await.map_err(|error| mcp_error(&error))?;
-    let link = Box::new(RmcpLink { handler, peer, traffic, inbound: sender, _running: running });
+    let served = Arc::new(Served { handler, peer, traffic, inbound: sender });
+    let link = Box::new(RmcpLink { served, _running: running });
     Ok(Opened { link, result: RawJson::of(&result) })
 }
 
 struct RmcpLink<H: ServerHandler> {
-    handler: Arc<H>,
-    peer: Peer<RoleServer>,
-    traffic: Arc<Traffic>,
-    inbound: mpsc::Sender<Inbound>,
+    served: Arc<Served<H>>,
     /// Ends rmcp's loop when dropped.
     _running: RunningService<RoleServer, Caught<H>>,
 }
 
-impl<H: ServerHandler> Link for RmcpLink<H> {
-    fn call(&self, call: Call) -> BoxFuture<Reply> {
-        let (mut request, meta) = match typed_request(&call.request) {
-            Ok(typed) => typed,
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
-        };
-        let context = Arc::new(call.context);
-        if let Some(in_place) = self.traffic.call_in_place(&context) {
-            let id = convert::request_id(&call.request.id);
-            let mut rmcp_context = RequestContext::new(id, self.peer.clone());
+/// What answers the requests of a session.
+struct Served<H> {
+    handler: Arc<H>,
+    peer: Peer<RoleServer>,
+    traffic: Arc<Traffic>,
+    inbound: mpsc::Sender<Inbound>,
+}
+
+/// A request as it was given to the handler.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is the usual one, and lives in a future that is boxed"
+)]
+enum Given {
+    InPlace(ClientRequest, RequestContext<RoleServer>, InPlace),
+    ToLoop(Inbound, ThroughLoop),
+}
+
+impl<H: ServerHandler> Served<H> {
+    /// One attempt at a request; its place among the others is taken at once.
+    fn attempt(
+        &self,
+        request: &Request,
+        context: &Arc<CallContext>,
+    ) -> impl Future<Output = Reply> + Send + use<H> {
+        let given = self.give(request, context);
+        let (handler, inbound) = (Arc::clone(&self.handler), self.inbound.clone());
+        async move {
+            match given? {
+                Given::InPlace(request, context, in_place) => {
+                    let answer = attempt(&*handler, request, context).await;
+                    drop(in_place);
+                    answer.map(|result| RawJson::of(&result)).map_err(|error| mcp_error(&error))
+                }
+                Given::ToLoop(message, through_loop) => {
+                    if inbound.send(message).await.is_err() {
+                        return Err(RpcError::of(Reason::BackendUnavailable, "The server has stopped"));
+                    }
+                    through_loop.answer().await
+                }
+            }
+        }
+    }
+
+    fn give(&self, request: &Request, context: &Arc<CallContext>) -> Result<Given, RpcError> {
+        let (mut typed, meta) = typed_request(request)?;
+        if let Some(in_place) = self.traffic.call_in_place(context) {
+            let mut rmcp_context = RequestContext::new(convert::request_id(&request.id), self.peer.clone());
             rmcp_context.ct = context.cancellation();
             rmcp_context.meta = meta;
-            rmcp_context.extensions.insert(context);
-            let handler = Arc::clone(&self.handler);
-            return Box::pin(async move {
-                let answer = handler.handle_request(request, rmcp_context).await;
-                drop(in_place);
-                answer.map(|result| RawJson::of(&result)).map_err(|error| mcp_error(&error))
-            });
+            rmcp_context.extensions.insert(Arc::clone(context));
+            return Ok(Given::InPlace(typed, rmcp_context, in_place));
         }
-        convert::put_back(&mut request, meta, Arc::clone(&context));
-        let (through_loop, id) = self.traffic.call_through_loop(&context);
-        let inbound = self.inbound.clone();
+        convert::put_back(&mut typed, meta, Arc::clone(context));
+        let (through_loop, id) = self.traffic.call_through_loop(context);
+        Ok(Given::ToLoop(Box::new(JsonRpcMessage::request(typed, id)), through_loop))
+    }
+}
+
+impl<H: ServerHandler> Link for RmcpLink<H> {
+    fn call(&self, call: Call) -> BoxFuture<Reply> {
+        let Call { request, context } = call;
+        let context = Arc::new(context);
+        let first = self.served.attempt(&request, &context);
+        if !questions::may_be_asked(&request.method) {
+            return Box::pin(first);
+        }
+        let served = Arc::clone(&self.served);
         Box::pin(async move {
-            let message = JsonRpcMessage::request(request, id);
-            if inbound.send(Box::new(message)).await.is_err() {
-                return Err(RpcError::of(Reason::BackendUnavailable, "The server has stopped"));
+            let result = first.await?;
+            if ResultType::of(&result) != ResultType::InputRequired {
+                return Ok(result);
             }
-            through_loop.answer().await
+            let again =
+                |request: Request| -> BoxFuture<Reply> { Box::pin(served.attempt(&request, &context)) };
+            rounds::go_on(&context, request, result, again).await
         })
     }
 
@@ -123,13 +187,13 @@ impl<H: ServerHandler> Link for RmcpLink<H> {
             tracing::debug!(method = %notification.method, "a notification that the handler cannot read");
             return;
         };
-        if self.inbound.try_send(Box::new(JsonRpcMessage::notification(typed))).is_err() {
+        if self.served.inbound.try_send(Box::new(JsonRpcMessage::notification(typed))).is_err() {
             tracing::warn!(method = %notification.method, "the handler is behind; dropped a notification");
         }
     }
 
     fn close(&self) -> BoxFuture<()> {
-        self.traffic.close();
+        self.served.traffic.close();
         Box::pin(std::future::ready(()))
     }
 }

@@ -1,10 +1,11 @@
-//! Both in-process backends against the backend port's contract, with the same tools behind each.
+//! Both in-process backends against the contracts of the backend port and of the responder port, with the same tools
+//! behind each.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ContentBlock, ProgressNotificationParam, ServerCapabilities,
-    ServerConfig,
+    CallToolRequestParams, CallToolResult, ClientCapabilities, ContentBlock, ProgressNotificationParam,
+    ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -12,18 +13,47 @@ use serde_json::{Value, json};
 use tenure_backend::native::{Handler, Introduction, Native};
 use tenure_backend::rmcp::RmcpBackend;
 use tenure_session::bridge::{ExchangesOnSessions, PoolLimits};
+use tenure_session::call::{Fanout, News};
+use tenure_session::exchange::capability::{Capabilities, Capability};
 use tenure_session::port::backend::{Backend, Call, Reply};
 use tenure_session::port::responder::Responder;
 use tenure_session::{Method, RawJson, Reason, RpcError};
 use tenure_store::memory::Memory;
-use tenure_testkit::backend_contract;
 use tenure_testkit::fake_client::FakeClient;
+use tenure_testkit::{backend_contract, responder_contract};
+use tokio::sync::Semaphore;
 
-struct NativeTools;
+/// What both servers say they can do.
+static CAPABILITIES: LazyLock<Value> = LazyLock::new(|| json!({ "tools": { "listChanged": true } }));
+
+/// How many calls of `linger` were withdrawn.
+#[derive(Clone)]
+struct Withdrawn(Arc<Semaphore>);
+
+impl Withdrawn {
+    fn new() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+
+    async fn one(&self) {
+        self.0.acquire().await.expect("never closed").forget();
+    }
+}
+
+/// One call of `linger`.
+struct Lingering(Withdrawn);
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        self.0.0.add_permits(1);
+    }
+}
+
+struct NativeTools(Fanout, Withdrawn);
 
 impl Handler for NativeTools {
     fn introduction(&self) -> Introduction {
-        Introduction { name: "tools", version: "1", capabilities: json!({ "tools": {} }), instructions: None }
+        Introduction { name: "tools", version: "1", capabilities: CAPABILITIES.clone(), instructions: None }
     }
 
     async fn call(self: Arc<Self>, call: Call) -> Reply {
@@ -36,6 +66,28 @@ impl Handler for NativeTools {
             "hang" => {
                 call.context.cancelled().await;
                 "stopped".to_owned()
+            }
+            "linger" => {
+                let _lingering = Lingering(self.1.clone());
+                call.context.progress(1.0, None, None).await.map_err(|error| error.to_rpc())?;
+                call.context.cancelled().await;
+                "stopped".to_owned()
+            }
+            "after_linger" => {
+                self.1.one().await;
+                "one was withdrawn".to_owned()
+            }
+            "change" => {
+                self.0.list_changed(News::Tools);
+                "changed".to_owned()
+            }
+            "sampler" => {
+                let client = Capabilities::parse(call.context.capabilities());
+                client
+                    .expect("an object")
+                    .require(&[Capability::Sampling])
+                    .map_err(|error| error.to_rpc())?;
+                "sampled".to_owned()
             }
             "panic" => panic!("a panic for testing"),
             "progress" => {
@@ -54,11 +106,11 @@ impl Handler for NativeTools {
     }
 }
 
-struct RmcpTools;
+struct RmcpTools(Withdrawn);
 
 impl ServerHandler for RmcpTools {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build())
     }
 
     #[expect(deprecated, reason = "roots belong to the revisions that sessions speak")]
@@ -72,6 +124,28 @@ impl ServerHandler for RmcpTools {
             "hang" => {
                 context.ct.cancelled().await;
                 "stopped".to_owned()
+            }
+            "linger" => {
+                let _lingering = Lingering(self.0.clone());
+                let token = context.meta.get_progress_token().expect("a token");
+                context.peer.notify_progress(ProgressNotificationParam::new(token, 1.0)).await.expect("sent");
+                context.ct.cancelled().await;
+                "stopped".to_owned()
+            }
+            "after_linger" => {
+                self.0.one().await;
+                "one was withdrawn".to_owned()
+            }
+            "change" => {
+                context.peer.notify_tool_list_changed().await.expect("sent");
+                "changed".to_owned()
+            }
+            "sampler" => {
+                if context.client_capabilities().is_none_or(|client| client.sampling.is_none()) {
+                    let needed = ClientCapabilities::builder().enable_sampling().build();
+                    return Err(ErrorData::missing_required_client_capability(needed));
+                }
+                "sampled".to_owned()
             }
             "panic" => panic!("a panic for testing"),
             "progress" => {
@@ -92,21 +166,39 @@ impl ServerHandler for RmcpTools {
     }
 }
 
+fn native() -> Arc<dyn Backend> {
+    let withdrawn = Withdrawn::new();
+    Arc::new(Native::new(move |made| NativeTools(made.fanout().clone(), withdrawn.clone())))
+}
+
+fn rmcp() -> Arc<dyn Backend> {
+    let withdrawn = Withdrawn::new();
+    Arc::new(RmcpBackend::new(move || RmcpTools(withdrawn.clone())))
+}
+
 #[tokio::test]
 async fn native_handlers_keep_the_contract() {
-    backend_contract::all(|| Arc::new(Native::new(|_| NativeTools)), || Arc::new(Memory::new())).await;
+    backend_contract::all(native, || Arc::new(Memory::new())).await;
 }
 
 #[tokio::test]
 async fn rmcp_handlers_keep_the_contract() {
-    backend_contract::all(|| Arc::new(RmcpBackend::new(|| RmcpTools)), || Arc::new(Memory::new())).await;
+    backend_contract::all(rmcp, || Arc::new(Memory::new())).await;
+}
+
+#[tokio::test]
+async fn native_handlers_keep_the_contract_without_sessions() {
+    responder_contract::all(|| native().responder().expect("they know both eras")).await;
+}
+
+#[tokio::test]
+async fn rmcp_handlers_keep_the_contract_without_sessions() {
+    responder_contract::all(|| rmcp().responder().expect("they know both eras")).await;
 }
 
 #[tokio::test]
 async fn exchanges_are_answered_by_either_through_a_bridge() {
-    let backends: [Arc<dyn Backend>; 2] =
-        [Arc::new(Native::new(|_| NativeTools)), Arc::new(RmcpBackend::new(|| RmcpTools))];
-    for backend in backends {
+    for backend in [native(), rmcp()] {
         let bridge = ExchangesOnSessions::new(backend, PoolLimits::default());
         let client = FakeClient::new(json!({ "roots": {} }));
         client.answer(|_, _| Ok(RawJson::of(&json!({ "roots": [{ "uri": "file:///" }] }))));
@@ -130,7 +222,7 @@ async fn exchanges_are_answered_by_either_through_a_bridge() {
         assert_eq!(call("nonsense").await.expect_err("there is no such tool").code(), -32602);
         let discovered = bridge.respond(client.call(2, "server/discover", json!({}))).await;
         let discovered: Value = discovered.expect("a result").read().expect("JSON");
-        assert_eq!(discovered["capabilities"], json!({ "tools": {} }));
+        assert_eq!(discovered["capabilities"], *CAPABILITIES);
         bridge.close().await;
         assert_eq!(bridge.sessions(), 0);
     }

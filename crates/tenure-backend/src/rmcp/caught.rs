@@ -14,6 +14,8 @@ use futures_util::FutureExt;
 use serde_json::json;
 use tenure_session::Reason;
 
+use super::attempt::attempt;
+
 /// What a cancelled handler gets to clean up before it is dropped.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -27,7 +29,7 @@ impl<H: ServerHandler> Service<RoleServer> for Caught<H> {
         context: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
         let cancelled = context.ct.clone();
-        let answer = AssertUnwindSafe(self.0.handle_request(request, context)).catch_unwind();
+        let answer = AssertUnwindSafe(attempt(&*self.0, request, context)).catch_unwind();
         let given_up = async {
             cancelled.cancelled().await;
             tokio::time::sleep(GRACE).await;

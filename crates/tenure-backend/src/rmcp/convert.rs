@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use ::rmcp::ErrorData;
 use ::rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientRequest, ErrorCode, GetExtensions, GetMeta, NumberOrString,
-    RequestId, RequestMetaObject,
+    CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, ClientResult, ErrorCode,
+    GetExtensions, GetMeta, JsonRpcMessage, NumberOrString, RequestId, RequestMetaObject,
 };
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tenure_session::port::backend::Reply;
 use tenure_session::runtime::CallContext;
 use tenure_session::{Method, Notification, RawJson, Reason, Request, RpcError, message};
 
@@ -30,6 +33,16 @@ pub(super) fn typed_request(request: &Request) -> Result<(ClientRequest, Request
     }
     let meta = std::mem::take(typed.get_meta_mut());
     Ok((typed, meta))
+}
+
+/// The same for a request that belongs to no session, where the methods of the modern era are none of a handler's own.
+pub(super) fn typed_exchange(request: &Request) -> Result<(ClientRequest, RequestMetaObject), RpcError> {
+    let typed = typed_request(request)?;
+    if matches!(typed.0, ClientRequest::CustomRequest(_)) && !matches!(request.method, Method::Other(_)) {
+        let message = format!("the params do not fit {}", request.method);
+        return Err(RpcError::of(Reason::InvalidParams, message));
+    }
+    Ok(typed)
 }
 
 /// Whether a handler may have a method that is none of a session's own: what it does with params that rmcp has no
@@ -58,6 +71,31 @@ pub(super) fn put_back(request: &mut ClientRequest, meta: RequestMetaObject, con
 pub(super) fn typed_notification<T: DeserializeOwned>(notification: &Notification) -> Option<T> {
     let whole = message::write_notification(&notification.method, notification.params.as_ref());
     serde_json::from_slice(&whole).ok()
+}
+
+/// What a handler says, as it goes on.
+pub(super) fn spoken<T: Serialize>(message: &T) -> Option<(Method, Option<RawJson>)> {
+    #[derive(Deserialize)]
+    struct Parts<'a> {
+        method: String,
+        #[serde(borrow)]
+        params: Option<&'a RawValue>,
+    }
+    let whole = serde_json::to_vec(message).ok()?;
+    let parts: Parts<'_> = serde_json::from_slice(&whole).ok()?;
+    let params = parts.params.map(|params| RawJson::trusted(params.get().as_bytes().to_vec()));
+    Some((Method::new(&parts.method), params))
+}
+
+/// The client's answer to a handler's question, for rmcp's loop.
+pub(super) fn answered(id: RequestId, answer: Reply) -> ClientJsonRpcMessage {
+    let result = answer.and_then(|result| {
+        result.read::<ClientResult>().map_err(|error| RpcError::of(Reason::InvalidParams, error.to_string()))
+    });
+    match result {
+        Ok(result) => JsonRpcMessage::response(result, id),
+        Err(error) => JsonRpcMessage::error(error_data(&error), Some(id)),
+    }
 }
 
 /// The client's request id as rmcp knows it; one that rmcp cannot hold goes by its text.

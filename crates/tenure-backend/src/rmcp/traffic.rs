@@ -4,21 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ::rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientResult, GetExtensions,
-    JsonRpcMessage, NumberOrString, ProgressToken, RequestId, ServerJsonRpcMessage, ServerNotification,
-    ServerRequest,
+    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, GetExtensions, JsonRpcMessage,
+    NumberOrString, ProgressToken, RequestId, ServerJsonRpcMessage, ServerNotification, ServerRequest,
 };
 use ::rmcp::service::{OriginatingRequestId, RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use ::rmcp::transport::Transport;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tenure_session::port::backend::Reply;
 use tenure_session::runtime::{CallContext, Outlet};
-use tenure_session::{Method, RawJson, Reason, RpcError};
+use tenure_session::{RawJson, Reason, RpcError};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::convert::{error_data, mcp_error};
+use super::convert::{answered, mcp_error, spoken};
 
 /// A message to rmcp's loop. Boxed, because a queue keeps room for many and the type is large.
 pub(super) type Inbound = Box<ClientJsonRpcMessage>;
@@ -132,25 +129,16 @@ impl Traffic {
     fn ask(self: &Arc<Self>, id: RequestId, request: &ServerRequest) {
         let origin = request.extensions().get::<OriginatingRequestId>().map(|origin| origin.0.clone());
         let outlet = self.outlet_of(origin.as_ref());
-        let whole = serde_json::to_vec(request).unwrap_or_default();
+        let spoken = spoken(request);
         let traffic = Arc::clone(self);
         let asking = id.clone();
         let task = async move {
-            let answer = match (outlet, split(&whole)) {
+            let answer = match (outlet, spoken) {
                 (Some(outlet), Some((method, params))) => outlet.ask(&method, params.as_ref()).await,
                 (None, _) => Err(RpcError::of(Reason::Cancelled, "The request that asks this is over")),
                 (_, None) => Err(RpcError::of(Reason::Internal, "a request without a method")),
             };
-            let message = match answer {
-                Ok(result) => match result.read::<ClientResult>() {
-                    Ok(result) => JsonRpcMessage::response(result, id.clone()),
-                    Err(error) => {
-                        let unreadable = RpcError::of(Reason::InvalidParams, error.to_string());
-                        JsonRpcMessage::error(error_data(&unreadable), Some(id.clone()))
-                    }
-                },
-                Err(error) => JsonRpcMessage::error(error_data(&error), Some(id.clone())),
-            };
+            let message = answered(id.clone(), answer);
             // The loop has ended: nobody waits for the answer.
             drop(traffic.inbound.send(Box::new(message)).await);
             // Dropping our own handle here is harmless: this task has nothing left to do.
@@ -177,8 +165,7 @@ impl Traffic {
             }
             _ => self.outlet.clone(),
         };
-        let whole = serde_json::to_vec(&notification).unwrap_or_default();
-        let Some((method, params)) = split(&whole) else { return };
+        let Some((method, params)) = spoken(&notification) else { return };
         if let Err(error) = outlet.notify(&method, params.as_ref()).await {
             tracing::debug!(%error, %method, "a notification that nobody can hear");
         }
@@ -188,18 +175,6 @@ impl Traffic {
 #[expect(clippy::disallowed_methods, reason = "owned by the traffic, which aborts it when the link closes")]
 fn spawn(task: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
     tokio::spawn(task)
-}
-
-fn split(whole: &[u8]) -> Option<(Method, Option<RawJson>)> {
-    #[derive(Deserialize)]
-    struct Parts<'a> {
-        method: String,
-        #[serde(borrow)]
-        params: Option<&'a RawValue>,
-    }
-    let parts: Parts<'_> = serde_json::from_slice(whole).ok()?;
-    let params = parts.params.map(|params| RawJson::trusted(params.get().as_bytes().to_vec()));
-    Some((Method::new(&parts.method), params))
 }
 
 /// The one place for a request that is called in place.

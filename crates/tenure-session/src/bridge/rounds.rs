@@ -41,10 +41,26 @@ pub async fn drive(
     request: Request,
     respond: impl Fn(Request) -> BoxFuture<Reply> + Send + Sync,
 ) -> Reply {
+    let first = respond(request.clone()).await?;
+    go_on(context, request, first, respond).await
+}
+
+/// The same from the result of the first attempt on, for servers that are seldom asked twice.
+///
+/// # Errors
+/// As [`drive`].
+///
+/// # Cancel safety
+/// As [`drive`].
+pub async fn go_on(
+    context: &CallContext,
+    request: Request,
+    first: RawJson,
+    respond: impl Fn(Request) -> BoxFuture<Reply> + Send + Sync,
+) -> Reply {
     let method = request.method.clone();
-    let mut attempt = request.clone();
+    let mut result = first;
     for round in 1.. {
-        let result = respond(attempt).await?;
         // Nearly every result is done here, without having been read.
         if ResultType::of(&result) == ResultType::Complete && is_object(&result) {
             return Ok(result);
@@ -69,7 +85,8 @@ pub async fn drive(
         }
         let params = request.params.clone().unwrap_or(RawJson::EMPTY_OBJECT);
         let params = questions::retry(&params, &answers, state.as_ref())?;
-        attempt = Request { id: request.id.clone(), method: method.clone(), params: Some(params) };
+        let attempt = Request { id: request.id.clone(), method: method.clone(), params: Some(params) };
+        result = respond(attempt).await?;
     }
     Err(RpcError::of(Reason::Internal, format!("The server wanted input more than {MAX_ROUNDS} times")))
 }

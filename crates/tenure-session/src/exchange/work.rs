@@ -302,6 +302,10 @@ impl Work {
         }
         let needed = capability::of_question(method, params).map_err(|error| Err(error.to_rpc()))?;
         let mut state = self.state.lock();
+        if state.is_over {
+            // Of a task that its handler left behind: there will be no attempt that could bring the answer.
+            return Err(Err(RpcError::of(Reason::Cancelled, "The request is over")));
+        }
         if let Err(error) = state.attempt.meta.capabilities.require(&needed) {
             let State { lacking, attempt, .. } = &mut *state;
             lacking.extend(needed.into_iter().filter(|one| !attempt.meta.capabilities.has(one)));
