@@ -5,11 +5,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::answers;
@@ -19,17 +17,16 @@ use super::ladder::Checked;
 use super::limits::ExchangeLimits;
 use super::meta::Level;
 use super::results::Caching;
-use super::run::{Answer, Run, Source, panicked};
+use super::run::{Answer, Run, Source};
 use super::states::{self, Bound, Held};
 use super::work::{Attempt, End, Work};
 use crate::bridge::rules::news::Filter;
 use crate::call::{CallContext, Caller, Fanout, Listener, News, Stage};
-use crate::error::{Error, Reason, RpcError};
+use crate::error::{Error, Reason};
 use crate::id::Route;
 use crate::message::Request;
 use crate::method::Method;
-use crate::port::BoxFuture;
-use crate::port::backend::{Call, Reply};
+use crate::port::backend::Call;
 use crate::port::clock::Clock;
 use crate::port::responder::Responder;
 use crate::port::seal::Seal;
@@ -68,18 +65,18 @@ pub(super) struct Inner {
     pub(super) catalog: Catalog,
     fanout: Fanout,
     /// One of the stages below.
-    stage: AtomicU8,
+    pub(super) stage: AtomicU8,
     running: AtomicUsize,
     numbers: AtomicU64,
     /// Those that had to wait for something.
     listed: Mutex<HashMap<u64, Weak<Work>>>,
     /// Woken when the last of those is gone.
     idle: Notify,
-    parked: Mutex<HashMap<u128, Arc<Work>>>,
-    tasks: TaskTracker,
+    pub(super) parked: Mutex<HashMap<u128, Arc<Work>>>,
+    pub(super) tasks: TaskTracker,
 }
 
-const OPEN: u8 = 0;
+pub(super) const OPEN: u8 = 0;
 const DRAINING: u8 = 1;
 const STOPPING: u8 = 2;
 
@@ -285,94 +282,6 @@ impl Inner {
             return Err(Error::new(Reason::TooManySubscriptions, message).with("limit", limit));
         }
         Ok(())
-    }
-
-    /// Goes on with a call that waited.
-    fn resume(
-        self: &Arc<Self>,
-        name: u128,
-        attempt: Attempt,
-        request: Request,
-        running: Running,
-    ) -> Result<Run, Error> {
-        let work = self.parked.lock().get(&name).cloned().ok_or_else(states::invalid)?;
-        let turn = work.resume(attempt).ok_or_else(states::invalid)?;
-        Ok(Run::new(self, work, request, (turn, Source::Elsewhere), running))
-    }
-
-    /// Lets a call wait for its client's next attempt. Returns the state that the attempt has to bring.
-    pub(super) fn park(&self, work: &Arc<Work>, request: &Request) -> Result<String, Error> {
-        let name = *work.park.get_or_init(|| {
-            let mut bytes = [0; 16];
-            getrandom::fill(&mut bytes).expect("the system gives random bytes");
-            u128::from_le_bytes(bytes)
-        });
-        {
-            let mut parked = self.parked.lock();
-            if self.stage.load(Ordering::SeqCst) != OPEN {
-                return Err(answers::draining());
-            }
-            let limit = self.limits.max_parked;
-            if parked.len() >= limit && !parked.contains_key(&name) {
-                let message = "Too many calls wait for answers of their clients; try again later";
-                return Err(Error::new(Reason::TooManyRequests, message).with("limit", limit));
-            }
-            parked.insert(name, Arc::clone(work));
-        }
-        let bound = Bound::new(request, work.fanout.route(), &work.principal);
-        let expires = self.clock.now().after(self.limits.ask_timeout);
-        bound.seal(&*self.seal, &Held::Parked(name), expires)
-    }
-
-    pub(super) fn unpark(&self, work: &Work) {
-        if let Some(name) = work.park.get() {
-            self.parked.lock().remove(name);
-        }
-    }
-
-    /// Carries a call out whose attempt has ended.
-    pub(super) fn go_on(self: &Arc<Self>, work: &Arc<Work>, reply: BoxFuture<Reply>) {
-        let (inner, work, over) = (Arc::clone(self), Arc::clone(work), work.cancellation());
-        self.tasks.spawn(async move {
-            let carried_out = async {
-                let mut reply = AssertUnwindSafe(reply).catch_unwind();
-                tokio::select! {
-                    reply = &mut reply => work.settle(reply.unwrap_or_else(|_| Err(panicked(&work)))),
-                    () = abandoned(&work) => {
-                        tracing::debug!(exchange = %work.label(), method = %work.method, "its client did not come back");
-                        work.give_up();
-                        // The server should hear it before it is cut off.
-                        drop(tokio::time::timeout(LAST_WORDS, &mut reply).await);
-                        return;
-                    }
-                }
-                // The answer waits for the client too.
-                abandoned(&work).await;
-            };
-            tokio::select! {
-                () = carried_out => {}
-                () = over.cancelled() => {}
-            }
-            inner.unpark(&work);
-            // For an attempt that came at the last moment.
-            work.settle(Err(RpcError::of(Reason::TimedOut, "The client came back too late")));
-            work.close();
-        });
-    }
-}
-
-/// What a server has to end a call whose client did not come back.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// Resolves when a call has waited for its client for too long.
-async fn abandoned(work: &Work) {
-    loop {
-        let until = work.state.lock().parked_until;
-        match until {
-            Some(until) if until <= Instant::now() => return,
-            Some(until) => tokio::time::sleep_until(until).await,
-            None => tokio::time::sleep(work.limits.ask_timeout).await,
-        }
     }
 }
 

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -17,24 +16,19 @@ use tokio_util::sync::CancellationToken;
 use super::capability::{self, Capability};
 use super::ladder::Streams;
 use super::limits::ExchangeLimits;
-use super::meta::{Level, Meta};
-use crate::bridge::rules::edit::{self, Object};
+use super::meta::Meta;
 use crate::bridge::rules::questions::{self, KeyedBy, Question};
-use crate::call::{Fanout, News, Stage};
-use crate::error::{Error, Reason, RpcError};
-use crate::id::{Principal, Route};
-use crate::message::{self, RawJson};
+use crate::call::Fanout;
+use crate::id::Principal;
+use crate::message::RawJson;
 use crate::method::Method;
-use crate::port::BoxFuture;
 use crate::port::backend::Reply;
 use crate::port::clock::Time;
-use crate::protocol::{MODERN, Revision};
-use crate::rules;
 
 /// A call.
 pub(super) struct Work {
     /// Itself, for futures that outlive a borrow.
-    me: Weak<Self>,
+    pub(super) me: Weak<Self>,
     pub(super) number: u64,
     pub(super) method: Method,
     pub(super) principal: Principal,
@@ -43,11 +37,11 @@ pub(super) struct Work {
     pub(super) started: Time,
     pub(super) fanout: Fanout,
     pub(super) limits: Arc<ExchangeLimits>,
-    label: OnceLock<Box<str>>,
+    pub(super) label: OnceLock<Box<str>>,
     /// Made when somebody asks for it, which few calls do.
-    cancellation: OnceLock<CancellationToken>,
+    pub(super) cancellation: OnceLock<CancellationToken>,
     /// Woken when there is room for messages again.
-    room: Notify,
+    pub(super) room: Notify,
     pub(super) state: Mutex<State>,
 }
 
@@ -60,7 +54,7 @@ pub(super) struct State {
     /// While it waits for the next attempt: until when.
     pub(super) parked_until: Option<Instant>,
     /// Nobody waits for it any more, nor ever will.
-    is_over: bool,
+    pub(super) is_over: bool,
     /// What the attempt was not given yet.
     pub(super) said: VecDeque<Bytes>,
     pub(super) asked: Vec<Asked>,
@@ -236,67 +230,11 @@ impl Work {
         wake(waker);
     }
 
-    /// What becomes of a notification of the server.
-    fn sort(&self, method: &Method, params: Option<&RawJson>) -> Option<Bytes> {
-        if self.is_listen() {
-            return is_news(method).then(|| message::write_notification(method, params));
-        }
-        match method {
-            Method::Progress => {
-                let mut state = self.state.lock();
-                state.progressed = Some(Instant::now());
-                let token = state.attempt.meta.token.as_ref()?;
-                Some(message::write_notification(method, Some(&with_token(params?, token))))
-            }
-            Method::LogMessage => {
-                let Some(Level::From(wanted)) = self.state.lock().attempt.meta.level else { return None };
-                let is_wanted = rules::log_level(params).is_none_or(|level| level >= wanted);
-                is_wanted.then(|| message::write_notification(method, params))
-            }
-            Method::ToolsListChanged => self.tell(News::Tools),
-            Method::PromptsListChanged => self.tell(News::Prompts),
-            Method::ResourcesListChanged => self.tell(News::Resources),
-            Method::ResourceUpdated => {
-                if let Some(uri) = rules::subscription_uri(params) {
-                    self.fanout.resource_updated(&uri);
-                }
-                None
-            }
-            method => {
-                tracing::debug!(%method, "dropped: it belongs to no exchange");
-                None
-            }
-        }
-    }
-
-    /// News is no part of the answer to a request; it goes to whoever listens.
-    fn tell(&self, news: News) -> Option<Bytes> {
-        self.fanout.list_changed(news);
-        None
-    }
-
-    /// Puts a message in front of the reader; `Err` with it if there is no room.
-    fn say(&self, message: Bytes) -> Result<(), Bytes> {
-        let mut state = self.state.lock();
-        if state.is_over
-            || state.parked_until.is_some()
-            || state.attempt.streams == Streams::No
-            || state.end.is_some()
-        {
-            // Nobody is there to hear it.
-            return Ok(());
-        }
-        if state.said.len() >= self.limits.max_waiting {
-            return Err(message);
-        }
-        state.said.push_back(message);
-        let waker = state.waker.take();
-        drop(state);
-        wake(waker);
-        Ok(())
-    }
-
-    fn put(&self, method: &Method, params: Option<&RawJson>) -> Result<oneshot::Receiver<Reply>, Reply> {
+    pub(super) fn put(
+        &self,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> Result<oneshot::Receiver<Reply>, Reply> {
         if !Self::may_ask(&self.method) {
             return Err(questions::refusal(method));
         }
@@ -330,117 +268,9 @@ impl Work {
     }
 }
 
-/// The params of a progress report under the token of the attempt that hears it.
-fn with_token(params: &RawJson, token: &RawJson) -> RawJson {
-    let Some(mut object) = Object::read(edit::text(params)) else { return params.clone() };
-    if object.get("progressToken") == Some(edit::text(token)) {
-        return params.clone();
-    }
-    object.set("progressToken", edit::text(token));
-    edit::kept(params, object.write())
-}
-
-/// What may come on the stream of a listen.
-fn is_news(method: &Method) -> bool {
-    matches!(
-        method,
-        Method::Acknowledged
-            | Method::ToolsListChanged
-            | Method::PromptsListChanged
-            | Method::ResourcesListChanged
-            | Method::ResourceUpdated
-            | Method::TaskChanged
-    )
-}
-
 /// Never under the lock of the one that it wakes.
-fn wake(waker: Option<Waker>) {
+pub(super) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
-    }
-}
-
-impl Stage for Work {
-    fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
-        let done = |result| Box::pin(std::future::ready(result));
-        let Some(message) = self.sort(method, params) else { return done(Ok(())) };
-        let limit = self.limits.max_event_bytes;
-        if message.len() > limit {
-            let error = Error::new(Reason::EventTooLarge, format!("A message is larger than {limit} bytes"));
-            return done(Err(error.with("limit", limit)));
-        }
-        let Err(message) = self.say(message) else { return done(Ok(())) };
-        let me = Weak::clone(&self.me);
-        Box::pin(async move {
-            let gone = || Error::new(Reason::Cancelled, "The request is over");
-            let mut message = message;
-            loop {
-                let me = me.upgrade().ok_or_else(gone)?;
-                let room = me.room.notified();
-                tokio::pin!(room);
-                // Before the queue is looked at, so that the reader's next step is not missed.
-                room.as_mut().enable();
-                if me.state.lock().is_over {
-                    return Err(gone());
-                }
-                match me.say(message) {
-                    Ok(()) => return Ok(()),
-                    Err(back) => message = back,
-                }
-                room.await;
-            }
-        })
-    }
-
-    fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
-        match self.put(method, params) {
-            Err(reply) => Box::pin(std::future::ready(reply)),
-            Ok(answered) => Box::pin(async move {
-                answered.await.unwrap_or_else(|_| {
-                    Err(RpcError::of(Reason::ClientGone, "The client went away before it answered"))
-                })
-            }),
-        }
-    }
-
-    fn cancellation(&self) -> CancellationToken {
-        let token = self.cancellation.get_or_init(CancellationToken::new).clone();
-        // It may have been over before there was a token.
-        if self.state.lock().is_over {
-            token.cancel();
-        }
-        token
-    }
-
-    fn capabilities(&self) -> RawJson {
-        self.state.lock().attempt.meta.capabilities.raw().clone()
-    }
-
-    fn client_info(&self) -> Option<RawJson> {
-        self.state.lock().attempt.meta.info.clone()
-    }
-
-    fn protocol(&self) -> &'static str {
-        MODERN
-    }
-
-    fn revision(&self) -> Revision {
-        Revision::LATEST
-    }
-
-    fn timeout(&self) -> Duration {
-        self.limits.request_timeout
-    }
-
-    fn started(&self) -> Time {
-        self.started
-    }
-
-    fn label(&self) -> &str {
-        self.label.get_or_init(|| format!("x-{}", self.number).into())
-    }
-
-    fn route(&self) -> &Route {
-        self.fanout.route()
     }
 }
