@@ -68,8 +68,11 @@ impl Inner {
 
     /// Carries a call out whose attempt has ended.
     pub(super) fn go_on(self: &Arc<Self>, work: &Arc<Work>, reply: BoxFuture<Reply>) {
-        let (inner, work, over) = (Arc::clone(self), Arc::clone(work), work.cancellation());
+        let (work, over) = (Arc::clone(work), work.cancellation());
+        let parked = Parked { inner: Arc::clone(self), work: Arc::clone(&work) };
         self.tasks.spawn(async move {
+            // Dropped last, after the server's future.
+            let _parked = parked;
             let carried_out = async {
                 let mut reply = AssertUnwindSafe(reply).catch_unwind();
                 tokio::select! {
@@ -89,11 +92,22 @@ impl Inner {
                 () = carried_out => {}
                 () = over.cancelled() => {}
             }
-            inner.unpark(&work);
-            // For an attempt that came at the last moment.
-            work.settle(Err(RpcError::of(Reason::TimedOut, "The client came back too late")));
-            work.close();
         });
+    }
+}
+
+/// A call as long as its task lasts. That may end with a panic too, of a server that is dropped.
+struct Parked {
+    inner: Arc<Inner>,
+    work: Arc<Work>,
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.inner.unpark(&self.work);
+        // For an attempt that came at the last moment.
+        self.work.settle(Err(RpcError::of(Reason::TimedOut, "The client came back too late")));
+        self.work.close();
     }
 }
 

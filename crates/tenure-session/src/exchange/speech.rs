@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ladder::Streams;
 use super::meta::Level;
-use super::work::{Work, wake};
+use super::work::{Work, client_gone, wake};
 use crate::bridge::rules::edit::{self, Object};
 use crate::call::{News, Stage};
 use crate::error::{Error, Reason, RpcError};
@@ -61,25 +61,41 @@ impl Work {
         None
     }
 
-    /// Puts a message in front of the reader; `Err` with it if there is no room.
-    fn say(&self, message: Bytes) -> Result<(), Bytes> {
+    /// Puts a message in front of the reader.
+    fn say(&self, message: Bytes) -> Result<(), Unsaid> {
         let mut state = self.state.lock();
-        if state.is_over
-            || state.parked_until.is_some()
-            || state.attempt.streams == Streams::No
-            || state.end.is_some()
-        {
+        if state.is_over {
+            return Err(Unsaid::Over);
+        }
+        if state.parked_until.is_some() || state.attempt.streams == Streams::No || state.end.is_some() {
             // Nobody is there to hear it.
             return Ok(());
         }
-        if state.said.len() >= self.limits.max_waiting {
-            return Err(message);
+        let bytes = state.said_bytes + message.len();
+        let is_full = state.said.len() >= self.limits.max_waiting || bytes > self.limits.max_waiting_bytes;
+        if is_full && !state.said.is_empty() {
+            return Err(Unsaid::NoRoom(message));
         }
+        state.said_bytes = bytes;
         state.said.push_back(message);
         let waker = state.waker.take();
         drop(state);
         wake(waker);
         Ok(())
+    }
+}
+
+/// Why a message was not said.
+enum Unsaid {
+    /// The reader has too much to read already.
+    NoRoom(Bytes),
+    /// There is no reader any more, nor will be.
+    Over,
+}
+
+impl Unsaid {
+    fn is_over() -> Error {
+        Error::new(Reason::Cancelled, "The request is over")
     }
 }
 
@@ -109,29 +125,32 @@ fn is_news(method: &Method) -> bool {
 impl Stage for Work {
     fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
         let done = |result| Box::pin(std::future::ready(result));
-        let Some(message) = self.sort(method, params) else { return done(Ok(())) };
+        let Some(message) = self.sort(method, params) else {
+            // Also whoever says what nobody wants to hear is told that it need not go on.
+            return done(if self.state.lock().is_over { Err(Unsaid::is_over()) } else { Ok(()) });
+        };
         let limit = self.limits.max_event_bytes;
         if message.len() > limit {
             let error = Error::new(Reason::EventTooLarge, format!("A message is larger than {limit} bytes"));
             return done(Err(error.with("limit", limit)));
         }
-        let Err(message) = self.say(message) else { return done(Ok(())) };
+        let mut message = match self.say(message) {
+            Ok(()) => return done(Ok(())),
+            Err(Unsaid::Over) => return done(Err(Unsaid::is_over())),
+            Err(Unsaid::NoRoom(message)) => message,
+        };
         let me = Weak::clone(&self.me);
         Box::pin(async move {
-            let gone = || Error::new(Reason::Cancelled, "The request is over");
-            let mut message = message;
             loop {
-                let me = me.upgrade().ok_or_else(gone)?;
+                let me = me.upgrade().ok_or_else(Unsaid::is_over)?;
                 let room = me.room.notified();
                 tokio::pin!(room);
                 // Before the queue is looked at, so that the reader's next step is not missed.
                 room.as_mut().enable();
-                if me.state.lock().is_over {
-                    return Err(gone());
-                }
                 match me.say(message) {
                     Ok(()) => return Ok(()),
-                    Err(back) => message = back,
+                    Err(Unsaid::Over) => return Err(Unsaid::is_over()),
+                    Err(Unsaid::NoRoom(back)) => message = back,
                 }
                 room.await;
             }
@@ -141,11 +160,7 @@ impl Stage for Work {
     fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
         match self.put(method, params) {
             Err(reply) => Box::pin(std::future::ready(reply)),
-            Ok(answered) => Box::pin(async move {
-                answered.await.unwrap_or_else(|_| {
-                    Err(RpcError::of(Reason::ClientGone, "The client went away before it answered"))
-                })
-            }),
+            Ok(answered) => Box::pin(async move { answered.await.unwrap_or_else(|_| Err(client_gone())) }),
         }
     }
 

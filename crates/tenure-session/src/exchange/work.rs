@@ -19,6 +19,7 @@ use super::limits::ExchangeLimits;
 use super::meta::Meta;
 use crate::bridge::rules::questions::{self, KeyedBy, Question};
 use crate::call::Fanout;
+use crate::error::{Reason, RpcError};
 use crate::id::Principal;
 use crate::message::RawJson;
 use crate::method::Method;
@@ -57,6 +58,7 @@ pub(super) struct State {
     pub(super) is_over: bool,
     /// What the attempt was not given yet.
     pub(super) said: VecDeque<Bytes>,
+    pub(super) said_bytes: usize,
     pub(super) asked: Vec<Asked>,
     /// When the first and the last of those questions were asked.
     pub(super) asked_at: Option<(Instant, Instant)>,
@@ -78,6 +80,8 @@ pub(super) struct Attempt {
     pub(super) streams: Streams,
     /// The answers that it brings.
     pub(super) responses: Option<RawJson>,
+    /// The keys of those that were given to the server. It may ask the same once more, and means to ask.
+    pub(super) used: Vec<String>,
 }
 
 /// A question that waits for its answer.
@@ -96,12 +100,16 @@ pub(super) enum End {
 }
 
 impl State {
-    /// The questions, to be answered by the next attempt.
-    pub(super) fn questions(&mut self, until: Instant) -> Vec<Question> {
+    /// The questions, to be answered by the next attempt. `None` if the server took all of them back.
+    pub(super) fn questions(&mut self, until: Instant) -> Option<Vec<Question>> {
         self.asked_at = None;
+        self.asked.retain(Asked::is_wanted);
+        if self.asked.is_empty() {
+            return None;
+        }
         self.parked_until = Some(until);
         self.waker = None;
-        self.asked.iter().map(|asked| asked.question.clone()).collect()
+        Some(self.asked.iter().map(|asked| asked.question.clone()).collect())
     }
 }
 
@@ -118,6 +126,7 @@ impl Work {
             parked_until: None,
             is_over: false,
             said: VecDeque::new(),
+            said_bytes: 0,
             asked: Vec::new(),
             asked_at: None,
             questions: 0,
@@ -161,19 +170,24 @@ impl Work {
         self.room.notify_waiters();
     }
 
-    /// Ends it from outside.
-    pub(super) fn end(&self, end: End) {
+    /// Ends it from outside, and says whether there was anything to end.
+    pub(super) fn end(&self, end: End) -> bool {
         let waker = {
             let mut state = self.state.lock();
+            if state.is_over {
+                return false;
+            }
             state.end.get_or_insert(end);
             state.waker.take()
         };
         wake(waker);
+        true
     }
 
     /// Takes what was said next.
     pub(super) fn take_said(&self, state: &mut State) -> Option<Bytes> {
         let said = state.said.pop_front()?;
+        state.said_bytes -= said.len();
         self.room.notify_waiters();
         Some(said)
     }
@@ -185,7 +199,7 @@ impl Work {
 
     /// Goes on with another attempt, which may bring answers. Those that it brings not, or in a shape that is none,
     /// are asked for again. Returns the attempt's turn; `None` if the call is over.
-    pub(super) fn resume(&self, attempt: Attempt) -> Option<u64> {
+    pub(super) fn resume(&self, mut attempt: Attempt) -> Option<u64> {
         let mut state = self.state.lock();
         if state.is_over {
             return None;
@@ -193,15 +207,19 @@ impl Work {
         state.turn += 1;
         state.parked_until = None;
         state.said.clear();
+        state.said_bytes = 0;
         state.progressed = Some(Instant::now());
-        if let Some(responses) = &attempt.responses {
-            let asked = std::mem::take(&mut state.asked);
-            for one in asked {
-                match questions::answer(responses, &one.question.key) {
-                    // Whoever asked may have given up since.
-                    Some(answer) => drop(one.answer.send(Ok(answer))),
-                    None => state.asked.push(one),
+        // What an earlier attempt could not do, this one perhaps can.
+        state.lacking.retain(|one| !attempt.meta.capabilities.has(one));
+        let asked = std::mem::take(&mut state.asked);
+        for one in asked.into_iter().filter(Asked::is_wanted) {
+            let responses = attempt.responses.as_ref();
+            match responses.and_then(|responses| questions::answer(responses, &one.question.key)) {
+                Some(answer) => {
+                    attempt.used.push(one.question.key);
+                    drop(one.answer.send(Ok(answer)));
                 }
+                None => state.asked.push(one),
             }
         }
         let now = Instant::now();
@@ -210,6 +228,8 @@ impl Work {
         let (turn, waker) = (state.turn, state.waker.take());
         drop(state);
         wake(waker);
+        // The queue is empty, and whoever waits for that may be waiting since the last attempt.
+        self.room.notify_waiters();
         Some(turn)
     }
 
@@ -240,6 +260,9 @@ impl Work {
         }
         let needed = capability::of_question(method, params).map_err(|error| Err(error.to_rpc()))?;
         let mut state = self.state.lock();
+        if state.is_over {
+            return Err(Err(client_gone()));
+        }
         if let Err(error) = state.attempt.meta.capabilities.require(&needed) {
             let State { lacking, attempt, .. } = &mut *state;
             lacking.extend(needed.into_iter().filter(|one| !attempt.meta.capabilities.has(one)));
@@ -250,8 +273,10 @@ impl Work {
             return Err(questions::refusal(method));
         };
         // A key that the server chose means the same in every attempt, so an answer may be here already.
-        let here = state.attempt.responses.as_ref().filter(|_| keyed == KeyedBy::Server);
+        let fresh = keyed == KeyedBy::Server && !state.attempt.used.contains(&question.key);
+        let here = state.attempt.responses.as_ref().filter(|_| fresh);
         if let Some(answer) = here.and_then(|responses| questions::answer(responses, &question.key)) {
+            state.attempt.used.push(question.key);
             return Err(Ok(answer));
         }
         while state.asked.iter().any(|other| other.question.key == question.key) {
@@ -266,6 +291,18 @@ impl Work {
         wake(waker);
         Ok(answered)
     }
+}
+
+impl Asked {
+    /// Whether whoever asked still waits for the answer.
+    fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+}
+
+/// The answer to a question that nobody can answer any more.
+pub(super) fn client_gone() -> RpcError {
+    RpcError::of(Reason::ClientGone, "The client went away before it answered")
 }
 
 /// Never under the lock of the one that it wakes.
