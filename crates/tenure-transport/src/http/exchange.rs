@@ -31,7 +31,7 @@ impl Endpoint {
         self.0.exchanges.as_ref().map_or(Eras::Legacy, Exchanges::eras)
     }
 
-    /// Whether GET and DELETE with these headers have nothing here that they could be about.
+    /// Whether anything but a POST with these headers has nothing here that it could be about.
     pub(super) fn has_no_sessions_for(&self, headers: &HeaderMap) -> bool {
         is_modern(headers) || self.eras() == Eras::Modern
     }
