@@ -6,7 +6,8 @@ use serde_json::json;
 use tokio::net::TcpSocket;
 
 use super::support::{Steered, call, listen, post, say};
-use crate::support::client::Connection;
+use crate::http2_and_tls::client::Http2;
+use crate::support::client::{self, Connection};
 use crate::support::events::Item;
 use crate::support::wait::within;
 
@@ -37,6 +38,36 @@ async fn a_client_that_does_not_read_is_not_buffered_for_and_in_the_end_hung_up_
     // The queue holds 64, and the sockets a few megabytes.
     assert!(said < 400, "{said} messages of 64 KiB were taken from the server");
     drop(connection);
+}
+
+#[tokio::test]
+async fn a_client_of_http2_that_gives_no_room_is_given_up() {
+    // Its connection is in good order, and only the stream is stuck: nothing of TCP tells.
+    let mut steered = Steered::with(&[("http.stall_timeout", "200ms"), ("http.keep_alive", "100ms")]).await;
+    let origin = format!("http://{}", steered.address());
+    let mut client = Http2::with_room(client::connect(steered.address()).await, &origin, 1).await;
+    let headers =
+        |method, name| [("mcp-protocol-version", "2026-07-28"), ("mcp-method", method), ("mcp-name", name)];
+    let streams = "text/event-stream";
+    let mut unread = Vec::new();
+    for (message, head) in
+        [(call(), headers("tools/call", "t")), (listen(), headers("subscriptions/listen", ""))]
+    {
+        let (response, asked) =
+            tokio::join!(client.send("POST", streams, &head, message.to_string()), async {
+                let asked = steered.server.next().await;
+                if message["method"] == "tools/call" {
+                    say(&asked, "hello").await;
+                } else {
+                    asked.acknowledge(&[]).await;
+                }
+                asked
+            });
+        assert_eq!(response.status(), 200);
+        unread.push(response);
+        asked.dropped().await;
+    }
+    steered.idle().await;
 }
 
 #[tokio::test]
