@@ -31,7 +31,7 @@ pub(crate) use tenure_store::disk::{Damage, Kind as DamageKind, Missing, Report,
 pub(crate) use tenure_store::open::Opened;
 use tenure_store::open::{Location, OpenError, Options};
 use tenure_store::sealed::keys::{self, Keys};
-use tenure_transport::http::{Endpoint, Router};
+use tenure_transport::http::{Endpoint, Router, Rules};
 use tenure_transport::serve::Server;
 use tenure_transport::stdio::Stdio;
 use tenure_transport::tls;
@@ -500,8 +500,9 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
     };
     let routes = served.routes.clone();
     let Running { sessions, exchanges, states } = run(&opened, config, config.limits.clone(), served).await?;
+    let rules = Rules { stall_timeout: config.bounds.stall_timeout, ..config.rules.clone() };
     let endpoint = |route: Route| {
-        Endpoint::new(sessions.on(route.clone()), config.rules.clone()).with_exchanges(exchanges.on(route))
+        Endpoint::new(sessions.on(route.clone()), rules.clone()).with_exchanges(exchanges.on(route))
     };
     let named = routes.iter().map(|name| (name.clone(), endpoint(Route::named(name))));
     let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());

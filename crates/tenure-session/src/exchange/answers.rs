@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::capability::{self, Capability};
 use super::exchanges::Inner;
 use super::results::{self, ResultType};
-use super::states::{Bound, Held};
+use super::states::{self, Bound, Held};
 use super::work::Work;
 use crate::bridge::rules::codes::{self, RESOURCE_NOT_FOUND};
 use crate::bridge::rules::edit::{self, Object};
@@ -113,7 +113,9 @@ pub(super) fn with_state(params: &RawJson, text: &str) -> RawJson {
 /// The answers that a request brings; what is no object is none.
 pub(super) fn responses(params: Option<&RawJson>) -> Option<RawJson> {
     let params = params?;
-    memchr::memmem::find(params.bytes(), b"inputResponses")?;
+    if memchr::memmem::find(params.bytes(), b"inputResponses").is_none() && !states::has_escapes(params) {
+        return None;
+    }
     let value = members::find(params.bytes(), "inputResponses").value()?;
     edit::is_object(value.get()).then(|| edit::part(params, value.get()))
 }

@@ -5,31 +5,28 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::answers;
 use super::capability;
 use super::catalog::Catalog;
-use super::ladder::Checked;
+use super::ladder::{Checked, Streams};
 use super::limits::ExchangeLimits;
 use super::meta::Level;
 use super::results::Caching;
-use super::run::{Answer, Run, Source, panicked};
-use super::states::{self, Bound, Held};
+use super::run::{Answer, Run, Source};
+use super::states::{self, Bound, Held, Opened};
 use super::work::{Attempt, End, Work};
 use crate::bridge::rules::news::Filter;
 use crate::call::{CallContext, Caller, Fanout, Listener, News, Stage};
-use crate::error::{Error, Reason, RpcError};
+use crate::error::{Error, Reason};
 use crate::id::Route;
 use crate::message::Request;
 use crate::method::Method;
-use crate::port::BoxFuture;
-use crate::port::backend::{Call, Reply};
+use crate::port::backend::Call;
 use crate::port::clock::Clock;
 use crate::port::responder::Responder;
 use crate::port::seal::Seal;
@@ -68,18 +65,18 @@ pub(super) struct Inner {
     pub(super) catalog: Catalog,
     fanout: Fanout,
     /// One of the stages below.
-    stage: AtomicU8,
+    pub(super) stage: AtomicU8,
     running: AtomicUsize,
     numbers: AtomicU64,
-    /// Those that had to wait for something.
-    listed: Mutex<HashMap<u64, Weak<Work>>>,
-    /// Woken when the last of those is gone.
+    /// Attempts that had to wait for something, by the number of the call and their turn.
+    listed: Mutex<HashMap<(u64, u64), Weak<Work>>>,
+    /// Woken when nothing is running any more.
     idle: Notify,
-    parked: Mutex<HashMap<u128, Arc<Work>>>,
-    tasks: TaskTracker,
+    pub(super) parked: Mutex<HashMap<u128, Arc<Work>>>,
+    pub(super) tasks: TaskTracker,
 }
 
-const OPEN: u8 = 0;
+pub(super) const OPEN: u8 = 0;
 const DRAINING: u8 = 1;
 const STOPPING: u8 = 2;
 
@@ -146,10 +143,11 @@ impl Exchanges {
     fn admit(&self, checked: Checked, caller: Caller) -> Result<Run, Error> {
         let (inner, route) = (&self.0, &self.1);
         let Checked { mut request, meta, params: headers, streams } = checked;
-        if inner.stage.load(Ordering::Relaxed) != OPEN {
+        // Counted before the door is looked at: whoever closes it and then counts misses nobody.
+        let running = Running::new(inner)?;
+        if inner.stage.load(Ordering::SeqCst) != OPEN {
             return Err(answers::draining());
         }
-        let running = Running::new(inner)?;
         if let Some(needed) = capability::of_request(&request) {
             meta.capabilities.require(&[needed])?;
         }
@@ -160,26 +158,26 @@ impl Exchanges {
                     inner.catalog.check(&request, route, &principal, headers)?;
                 }
             }
-            Method::Listen => inner.check_listen(&request)?,
+            Method::Listen => inner.check_listen(&request, streams)?,
             _ => {}
         }
         if meta.level == Some(Level::Unknown) {
             return Err(Error::new(Reason::InvalidParams, "The log level is none that is known"));
         }
         let asked = request.clone();
-        let mut attempt = Attempt { meta, streams, responses: None };
+        let mut attempt = Attempt { meta, streams, responses: None, used: Vec::new() };
         if Work::may_ask(&request.method) {
             attempt.responses = answers::responses(request.params.as_ref());
             if let Some(state) = states::brought(request.params.as_ref())? {
                 let bound = Bound::new(&request, route, &principal);
                 match bound.open(&*inner.seal, &state, inner.clock.now()) {
-                    Some(Held::Parked(name)) => return inner.resume(name, attempt, asked, running),
-                    Some(Held::Text(text)) => {
+                    Opened::Holds(Held::Parked(name)) => return inner.resume(name, attempt, asked, running),
+                    Opened::Holds(Held::Text(text)) => {
                         let params = request.params.as_ref();
                         request.params = params.map(|params| answers::with_state(params, &text));
                     }
-                    None if inner.responder.keeps_request_states() => {}
-                    None => return Err(states::invalid()),
+                    Opened::Foreign if inner.responder.keeps_request_states() => {}
+                    Opened::Foreign | Opened::Spent => return Err(states::invalid()),
                 }
             }
         }
@@ -223,19 +221,17 @@ impl Exchanges {
                 tokio::pin!(idle);
                 // Registered before the count is read, so that the last one's end is not missed.
                 idle.as_mut().enable();
-                if self.0.listed.lock().is_empty() {
+                if self.0.running.load(Ordering::SeqCst) == 0 {
                     return;
                 }
                 idle.await;
             }
         };
-        // In time or not: one may have slipped in just before the door closed.
         drop(tokio::time::timeout(grace, idle).await);
+        // Those that are not listed now find out when they begin to wait.
         self.0.stage.store(STOPPING, Ordering::SeqCst);
-        let left = self.0.listed();
-        for work in &left {
-            work.end(End::Interrupt);
-        }
+        let mut left = self.0.listed();
+        left.retain(|work| work.end(End::Interrupt));
         self.0.tasks.close();
         if tokio::time::timeout(Duration::from_secs(5), self.0.tasks.wait()).await.is_err() {
             tracing::warn!(tasks = self.0.tasks.len(), "exchanges were still running at shutdown");
@@ -265,9 +261,10 @@ impl Inner {
     }
 
     /// Enters a call that has to wait, so that it can be ended from outside.
-    pub(super) fn list(self: &Arc<Self>, work: &Arc<Work>) -> Listed {
-        self.listed.lock().insert(work.number, Arc::downgrade(work));
-        Listed { inner: Arc::clone(self), number: work.number }
+    pub(super) fn list(self: &Arc<Self>, work: &Arc<Work>, turn: u64) -> Listed {
+        let place = (work.number, turn);
+        self.listed.lock().insert(place, Arc::downgrade(work));
+        Listed { inner: Arc::clone(self), place }
     }
 
     /// Ends a call that was listed while all were ended, and says whether it did.
@@ -275,12 +272,15 @@ impl Inner {
         match self.stage.load(Ordering::SeqCst) {
             DRAINING if work.is_listen() => work.end(End::Leave),
             STOPPING => work.end(End::Interrupt),
-            _ => return false,
+            _ => false,
         }
-        true
     }
 
-    fn check_listen(&self, request: &Request) -> Result<(), Error> {
+    fn check_listen(&self, request: &Request, streams: Streams) -> Result<(), Error> {
+        if streams == Streams::No {
+            // It would never hear anything, nor that it never will.
+            return Err(Error::new(Reason::NotAcceptable, "Accept must list text/event-stream"));
+        }
         let broken = |_| Error::new(Reason::InvalidParams, "notifications is missing or cannot be read");
         let filter = Filter::read(request.params.as_ref()).map_err(broken)?;
         let limit = self.limits.max_subscriptions;
@@ -289,94 +289,6 @@ impl Inner {
             return Err(Error::new(Reason::TooManySubscriptions, message).with("limit", limit));
         }
         Ok(())
-    }
-
-    /// Goes on with a call that waited.
-    fn resume(
-        self: &Arc<Self>,
-        name: u128,
-        attempt: Attempt,
-        request: Request,
-        running: Running,
-    ) -> Result<Run, Error> {
-        let work = self.parked.lock().get(&name).cloned().ok_or_else(states::invalid)?;
-        let turn = work.resume(attempt).ok_or_else(states::invalid)?;
-        Ok(Run::new(self, work, request, (turn, Source::Elsewhere), running))
-    }
-
-    /// Lets a call wait for its client's next attempt. Returns the state that the attempt has to bring.
-    pub(super) fn park(&self, work: &Arc<Work>, request: &Request) -> Result<String, Error> {
-        let name = *work.park.get_or_init(|| {
-            let mut bytes = [0; 16];
-            getrandom::fill(&mut bytes).expect("the system gives random bytes");
-            u128::from_le_bytes(bytes)
-        });
-        {
-            let mut parked = self.parked.lock();
-            if self.stage.load(Ordering::SeqCst) != OPEN {
-                return Err(answers::draining());
-            }
-            let limit = self.limits.max_parked;
-            if parked.len() >= limit && !parked.contains_key(&name) {
-                let message = "Too many calls wait for answers of their clients; try again later";
-                return Err(Error::new(Reason::TooManyRequests, message).with("limit", limit));
-            }
-            parked.insert(name, Arc::clone(work));
-        }
-        let bound = Bound::new(request, work.fanout.route(), &work.principal);
-        let expires = self.clock.now().after(self.limits.ask_timeout);
-        bound.seal(&*self.seal, &Held::Parked(name), expires)
-    }
-
-    pub(super) fn unpark(&self, work: &Work) {
-        if let Some(name) = work.park.get() {
-            self.parked.lock().remove(name);
-        }
-    }
-
-    /// Carries a call out whose attempt has ended.
-    pub(super) fn go_on(self: &Arc<Self>, work: &Arc<Work>, reply: BoxFuture<Reply>) {
-        let (inner, work, over) = (Arc::clone(self), Arc::clone(work), work.cancellation());
-        self.tasks.spawn(async move {
-            let carried_out = async {
-                let mut reply = AssertUnwindSafe(reply).catch_unwind();
-                tokio::select! {
-                    reply = &mut reply => work.settle(reply.unwrap_or_else(|_| Err(panicked(&work)))),
-                    () = abandoned(&work) => {
-                        tracing::debug!(exchange = %work.label(), method = %work.method, "its client did not come back");
-                        work.give_up();
-                        // The server should hear it before it is cut off.
-                        drop(tokio::time::timeout(LAST_WORDS, &mut reply).await);
-                        return;
-                    }
-                }
-                // The answer waits for the client too.
-                abandoned(&work).await;
-            };
-            tokio::select! {
-                () = carried_out => {}
-                () = over.cancelled() => {}
-            }
-            inner.unpark(&work);
-            // For an attempt that came at the last moment.
-            work.settle(Err(RpcError::of(Reason::TimedOut, "The client came back too late")));
-            work.close();
-        });
-    }
-}
-
-/// What a server has to end a call whose client did not come back.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// Resolves when a call has waited for its client for too long.
-async fn abandoned(work: &Work) {
-    loop {
-        let until = work.state.lock().parked_until;
-        match until {
-            Some(until) if until <= Instant::now() => return,
-            Some(until) => tokio::time::sleep_until(until).await,
-            None => tokio::time::sleep(work.limits.ask_timeout).await,
-        }
     }
 }
 
@@ -395,7 +307,7 @@ pub(super) struct Running(Arc<Inner>);
 
 impl Running {
     fn new(inner: &Arc<Inner>) -> Result<Self, Error> {
-        let running = inner.running.fetch_add(1, Ordering::Relaxed);
+        let running = inner.running.fetch_add(1, Ordering::SeqCst);
         let guard = Self(Arc::clone(inner));
         let limit = inner.limits.max_running;
         if running >= limit {
@@ -408,22 +320,21 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::Relaxed);
+        let others = self.0.running.fetch_sub(1, Ordering::SeqCst) - 1;
+        if others == 0 && self.0.stage.load(Ordering::SeqCst) != OPEN {
+            self.0.idle.notify_waiters();
+        }
     }
 }
 
-/// A call as long as it stands in the list.
+/// An attempt as long as it stands in the list.
 pub(super) struct Listed {
     inner: Arc<Inner>,
-    number: u64,
+    place: (u64, u64),
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        let mut listed = self.inner.listed.lock();
-        listed.remove(&self.number);
-        if listed.is_empty() {
-            self.inner.idle.notify_waiters();
-        }
+        self.inner.listed.lock().remove(&self.place);
     }
 }

@@ -13,6 +13,8 @@ pub struct ExchangeLimits {
     pub max_parked: usize,
     /// Messages of one exchange that wait for its reader; beyond it the server has to wait.
     pub max_waiting: usize,
+    /// Bytes of such messages. One message may always wait, however large.
+    pub max_waiting_bytes: usize,
     /// Resources that one listen may watch.
     pub max_subscriptions: usize,
     /// The largest message to a client.
@@ -45,6 +47,7 @@ impl ExchangeLimits {
             max_running: 10_000,
             max_parked: 1000,
             max_waiting: limits.max_tail_events,
+            max_waiting_bytes: limits.max_unstored_bytes,
             max_subscriptions: limits.max_subscriptions,
             max_event_bytes: limits.max_event_bytes,
             stream_after: Duration::from_secs(10),

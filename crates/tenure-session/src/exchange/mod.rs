@@ -5,9 +5,9 @@
 //! all), [`meta`] and [`capability`] (what it says of its client), [`sentinel`] and [`params`] (values in headers),
 //! [`results`] (what every result has to carry), [`digest`] (whether a later attempt asks the same).
 //!
-//! [`Exchanges`] carries requests out: `run` says how an attempt ends, `work` is the call as the server sees it,
-//! `states` seals what a client carries to its next attempt, `listen` serves those who want news. Nothing here knows
-//! of sessions.
+//! [`Exchanges`] carries requests out: `run` says how an attempt ends, `work` is the call and `speech` what its server
+//! says and asks, `parks` keeps calls that wait for their clients, `states` seals what a client carries to its next
+//! attempt, `listen` serves those who want news. Nothing here knows of sessions.
 
 mod answers;
 pub mod capability;
@@ -19,9 +19,11 @@ mod limits;
 mod listen;
 pub mod meta;
 pub mod params;
+mod parks;
 pub mod results;
 mod run;
 pub mod sentinel;
+mod speech;
 mod states;
 mod work;
 

@@ -132,7 +132,6 @@ impl Run {
             }
             // What was said before the reply comes before it.
             if let Poll::Ready(reply) = reply {
-                self.source = Source::Elsewhere;
                 state.outcome = Some(reply);
             }
             if let Some(said) = work.take_said(&mut state) {
@@ -158,7 +157,10 @@ impl Run {
                 if ripe <= now {
                     let asked = state.questions(now + work.limits.ask_timeout);
                     drop(state);
-                    return Poll::Ready(self.park(&asked));
+                    match asked {
+                        Some(asked) => return Poll::Ready(self.park(&asked)),
+                        None => continue,
+                    }
                 }
                 next = next.min(ripe);
             }
@@ -172,7 +174,7 @@ impl Run {
             keep(&mut state.waker, cx.waker());
             drop(state);
             if self.listed.is_none() {
-                self.listed = Some(self.inner.list(&work));
+                self.listed = Some(self.inner.list(&work, self.turn));
                 // Whoever ends all that are listed may just have been here.
                 if self.inner.ends(&work) {
                     continue;
@@ -198,18 +200,26 @@ impl Run {
     }
 
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
-        match &mut self.source {
+        let reply = match &mut self.source {
             Source::Here(reply) => {
                 match std::panic::catch_unwind(AssertUnwindSafe(|| reply.as_mut().poll(cx))) {
-                    Ok(reply) => reply,
-                    Err(_) => {
-                        self.source = Source::Nobody;
-                        Poll::Ready(Err(panicked(&self.work)))
-                    }
+                    Ok(reply) => ready!(reply),
+                    Err(_) => Err(panicked(&self.work)),
                 }
             }
-            Source::Elsewhere => Poll::Pending,
-            Source::Nobody => Poll::Ready(Err(panicked(&self.work))),
+            Source::Elsewhere => return Poll::Pending,
+            Source::Nobody => Err(panicked(&self.work)),
+        };
+        self.discard();
+        Poll::Ready(reply)
+    }
+
+    /// Drops the server's future. What it does then is its own affair: it may look at its context, so no lock is held,
+    /// and it may panic, while whoever drops it may be a connection that carries the requests of others too.
+    fn discard(&mut self) {
+        let source = std::mem::replace(&mut self.source, Source::Elsewhere);
+        if std::panic::catch_unwind(AssertUnwindSafe(|| drop(source))).is_err() {
+            panicked(&self.work);
         }
     }
 
@@ -225,7 +235,7 @@ impl Run {
         self.is_over = true;
         self.inner.unpark(&self.work);
         self.work.close();
-        self.source = Source::Elsewhere;
+        self.discard();
     }
 
     /// The call is another attempt's now.
@@ -242,23 +252,29 @@ impl Run {
             Ok(state) => state,
             Err(error) => return self.finish(Err(error.to_rpc())),
         };
+        let turn = self.respond(Ok(questions::input_required(asked, Some(&state))));
+        if matches!(turn, Turn::Done { code: Some(_), .. }) {
+            // The client does not get them, and could not come back.
+            self.close();
+            return turn;
+        }
         if let Source::Here(reply) = std::mem::replace(&mut self.source, Source::Elsewhere) {
             self.inner.go_on(&self.work, reply);
         }
         self.is_over = true;
-        self.respond(Ok(questions::input_required(asked, Some(&state))))
+        turn
     }
 
     fn respond(&self, reply: Reply) -> Turn {
-        let reply = self.inner.complete(&self.request, reply);
-        let code = reply.as_ref().err().map(RpcError::code);
+        let mut reply = self.inner.complete(&self.request, reply);
         let mut body = message::write_response(&self.request.id, &reply);
         let limit = self.work.limits.max_event_bytes;
         if body.len() > limit {
             let error = Error::new(Reason::EventTooLarge, format!("The answer is larger than {limit} bytes"));
-            body = message::write_error(Some(&self.request.id), &error.with("limit", limit).to_rpc());
+            reply = Err(error.with("limit", limit).to_rpc());
+            body = message::write_response(&self.request.id, &reply);
         }
-        Turn::Done { body, code }
+        Turn::Done { body, code: reply.err().map(|error| error.code()) }
     }
 }
 

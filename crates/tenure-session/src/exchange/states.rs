@@ -9,6 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use super::digest::Digest;
 use crate::error::{Error, Reason};
 use crate::id::{Principal, Route};
+use crate::members::{self, Found};
 use crate::message::{RawJson, Request};
 use crate::port::clock::Time;
 use crate::port::seal::Seal;
@@ -24,6 +25,17 @@ pub(super) enum Held {
     Text(String),
     /// A call that waits.
     Parked(u128),
+}
+
+/// What a state turns out to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Opened {
+    /// Ours, with this in it.
+    Holds(Held),
+    /// Ours, but too old.
+    Spent,
+    /// Not ours, or not for this request.
+    Foreign,
 }
 
 const TEXT: u8 = 1;
@@ -63,33 +75,45 @@ impl Bound {
         Ok(URL_SAFE_NO_PAD.encode(sealed))
     }
 
-    /// Opens what was sealed; `None` if it is not ours, not for this, or too old.
-    pub(super) fn open(&self, seal: &dyn Seal, text: &str, now: Time) -> Option<Held> {
-        let plain = seal.open(&self.0, &URL_SAFE_NO_PAD.decode(text).ok()?)?;
-        let (expires, rest) = plain.split_first_chunk::<8>()?;
-        let (kind, content) = rest.split_first()?;
-        if now.0 >= u64::from_le_bytes(*expires) {
-            return None;
+    /// Opens what was sealed.
+    pub(super) fn open(&self, seal: &dyn Seal, text: &str, now: Time) -> Opened {
+        let sealed = URL_SAFE_NO_PAD.decode(text).ok();
+        match sealed.and_then(|sealed| seal.open(&self.0, &sealed)) {
+            Some(plain) => read(&plain, now).map_or(Opened::Spent, Opened::Holds),
+            None => Opened::Foreign,
         }
-        match *kind {
-            TEXT => String::from_utf8(content.to_vec()).ok().map(Held::Text),
-            PARKED => content.try_into().ok().map(|number| Held::Parked(u128::from_le_bytes(number))),
-            _ => None,
-        }
+    }
+}
+
+fn read(plain: &[u8], now: Time) -> Option<Held> {
+    let (expires, rest) = plain.split_first_chunk::<8>()?;
+    let (kind, content) = rest.split_first()?;
+    if now.0 >= u64::from_le_bytes(*expires) {
+        return None;
+    }
+    match *kind {
+        TEXT => String::from_utf8(content.to_vec()).ok().map(Held::Text),
+        PARKED => content.try_into().ok().map(|number| Held::Parked(u128::from_le_bytes(number))),
+        _ => None,
     }
 }
 
 /// The state that a request brings.
 ///
 /// # Errors
-/// When it is no text.
+/// When it is no text, or stands twice.
 pub(super) fn brought(params: Option<&RawJson>) -> Result<Option<String>, Error> {
     let Some(params) = params else { return Ok(None) };
     // Nearly every request is a first attempt.
     if memchr::memmem::find(params.bytes(), b"requestState").is_none() && !has_escapes(params) {
         return Ok(None);
     }
-    let Some(value) = crate::members::find(params.bytes(), "requestState").value() else { return Ok(None) };
+    let value = match members::find(params.bytes(), "requestState") {
+        Found::Absent => return Ok(None),
+        Found::One(value) if value.get() == "null" => return Ok(None),
+        Found::One(value) => value,
+        Found::Twice => return Err(Error::new(Reason::InvalidParams, "requestState stands twice")),
+    };
     serde_json::from_str(value.get())
         .map(Some)
         .map_err(|_| Error::new(Reason::InvalidParams, "requestState must be a string"))
@@ -103,7 +127,8 @@ pub(super) fn invalid() -> Error {
     )
 }
 
-fn has_escapes(params: &RawJson) -> bool {
+/// Whether a member's name may be written in another way.
+pub(super) fn has_escapes(params: &RawJson) -> bool {
     memchr::memmem::find(params.bytes(), br"\u").is_some()
 }
 
@@ -147,16 +172,18 @@ mod tests {
         let open = |request: &Request, route: &Route, principal: &Principal, now| {
             Bound::new(request, route, principal).open(&Plain, &text, Time(now))
         };
-        assert_eq!(open(&request("tools/call", later), &main, &ann, 999), Some(held));
-        assert_eq!(open(&request("tools/call", later), &main, &ann, 1000), None, "too old");
-        assert_eq!(open(&request("prompts/get", later), &main, &ann, 0), None, "another method");
-        assert_eq!(open(&request("tools/call", r#"{"name":"t","arguments":{"a":2}}"#), &main, &ann, 0), None);
-        assert_eq!(open(&request("tools/call", later), &Route::named("b"), &ann, 0), None);
-        assert_eq!(open(&request("tools/call", later), &main, &Principal::named("bob"), 0), None);
-        assert_eq!(open(&request("tools/call", later), &main, &Principal::ANONYMOUS, 0), None);
-        assert_eq!(bound.open(&Plain, &(text + "-TAMPERED"), Time(0)), None);
+        let (call, other) = (request("tools/call", later), r#"{"name":"t","arguments":{"a":2}}"#);
+        assert_eq!(open(&call, &main, &ann, 999), Opened::Holds(held));
+        assert_eq!(open(&call, &main, &ann, 1000), Opened::Spent, "too old");
+        assert_eq!(open(&request("prompts/get", later), &main, &ann, 0), Opened::Foreign, "another method");
+        assert_eq!(open(&request("tools/call", other), &main, &ann, 0), Opened::Foreign);
+        assert_eq!(open(&call, &Route::named("b"), &ann, 0), Opened::Foreign);
+        assert_eq!(open(&call, &main, &Principal::named("bob"), 0), Opened::Foreign);
+        assert_eq!(open(&call, &main, &Principal::ANONYMOUS, 0), Opened::Foreign);
+        assert_eq!(bound.open(&Plain, &(text + "-TAMPERED"), Time(0)), Opened::Foreign);
         let parked = Held::Parked(u128::MAX - 1);
-        assert_eq!(bound.open(&Plain, &bound.seal(&Plain, &parked, Time(9)).unwrap(), Time(0)), Some(parked));
+        let text = bound.seal(&Plain, &parked, Time(9)).unwrap();
+        assert_eq!(bound.open(&Plain, &text, Time(0)), Opened::Holds(parked));
     }
 
     #[test]
@@ -166,6 +193,8 @@ mod tests {
         assert_eq!(brought(r#"{"requestState":null}"#).unwrap(), None);
         assert_eq!(brought(r#"{"requestState":"a\u0062"}"#).unwrap().as_deref(), Some("ab"));
         assert_eq!(brought(r#"{"request\u0053tate":"a"}"#).unwrap().as_deref(), Some("a"));
-        assert_eq!(brought(r#"{"requestState":7}"#).unwrap_err().reason(), Reason::InvalidParams);
+        for bad in [r#"{"requestState":7}"#, r#"{"requestState":"a","request\u0053tate":"a"}"#] {
+            assert_eq!(brought(bad).unwrap_err().reason(), Reason::InvalidParams, "{bad}");
+        }
     }
 }

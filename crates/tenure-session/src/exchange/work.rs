@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -17,24 +16,20 @@ use tokio_util::sync::CancellationToken;
 use super::capability::{self, Capability};
 use super::ladder::Streams;
 use super::limits::ExchangeLimits;
-use super::meta::{Level, Meta};
-use crate::bridge::rules::edit::{self, Object};
+use super::meta::Meta;
 use crate::bridge::rules::questions::{self, KeyedBy, Question};
-use crate::call::{Fanout, News, Stage};
-use crate::error::{Error, Reason, RpcError};
-use crate::id::{Principal, Route};
-use crate::message::{self, RawJson};
+use crate::call::Fanout;
+use crate::error::{Reason, RpcError};
+use crate::id::Principal;
+use crate::message::RawJson;
 use crate::method::Method;
-use crate::port::BoxFuture;
 use crate::port::backend::Reply;
 use crate::port::clock::Time;
-use crate::protocol::{MODERN, Revision};
-use crate::rules;
 
 /// A call.
 pub(super) struct Work {
     /// Itself, for futures that outlive a borrow.
-    me: Weak<Self>,
+    pub(super) me: Weak<Self>,
     pub(super) number: u64,
     pub(super) method: Method,
     pub(super) principal: Principal,
@@ -43,11 +38,11 @@ pub(super) struct Work {
     pub(super) started: Time,
     pub(super) fanout: Fanout,
     pub(super) limits: Arc<ExchangeLimits>,
-    label: OnceLock<Box<str>>,
+    pub(super) label: OnceLock<Box<str>>,
     /// Made when somebody asks for it, which few calls do.
-    cancellation: OnceLock<CancellationToken>,
+    pub(super) cancellation: OnceLock<CancellationToken>,
     /// Woken when there is room for messages again.
-    room: Notify,
+    pub(super) room: Notify,
     pub(super) state: Mutex<State>,
 }
 
@@ -60,9 +55,10 @@ pub(super) struct State {
     /// While it waits for the next attempt: until when.
     pub(super) parked_until: Option<Instant>,
     /// Nobody waits for it any more, nor ever will.
-    is_over: bool,
+    pub(super) is_over: bool,
     /// What the attempt was not given yet.
     pub(super) said: VecDeque<Bytes>,
+    pub(super) said_bytes: usize,
     pub(super) asked: Vec<Asked>,
     /// When the first and the last of those questions were asked.
     pub(super) asked_at: Option<(Instant, Instant)>,
@@ -84,6 +80,8 @@ pub(super) struct Attempt {
     pub(super) streams: Streams,
     /// The answers that it brings.
     pub(super) responses: Option<RawJson>,
+    /// The keys of those that were given to the server. It may ask the same once more, and means to ask.
+    pub(super) used: Vec<String>,
 }
 
 /// A question that waits for its answer.
@@ -102,12 +100,16 @@ pub(super) enum End {
 }
 
 impl State {
-    /// The questions, to be answered by the next attempt.
-    pub(super) fn questions(&mut self, until: Instant) -> Vec<Question> {
+    /// The questions, to be answered by the next attempt. `None` if the server took all of them back.
+    pub(super) fn questions(&mut self, until: Instant) -> Option<Vec<Question>> {
         self.asked_at = None;
+        self.asked.retain(Asked::is_wanted);
+        if self.asked.is_empty() {
+            return None;
+        }
         self.parked_until = Some(until);
         self.waker = None;
-        self.asked.iter().map(|asked| asked.question.clone()).collect()
+        Some(self.asked.iter().map(|asked| asked.question.clone()).collect())
     }
 }
 
@@ -124,6 +126,7 @@ impl Work {
             parked_until: None,
             is_over: false,
             said: VecDeque::new(),
+            said_bytes: 0,
             asked: Vec::new(),
             asked_at: None,
             questions: 0,
@@ -167,19 +170,24 @@ impl Work {
         self.room.notify_waiters();
     }
 
-    /// Ends it from outside.
-    pub(super) fn end(&self, end: End) {
+    /// Ends it from outside, and says whether there was anything to end.
+    pub(super) fn end(&self, end: End) -> bool {
         let waker = {
             let mut state = self.state.lock();
+            if state.is_over {
+                return false;
+            }
             state.end.get_or_insert(end);
             state.waker.take()
         };
         wake(waker);
+        true
     }
 
     /// Takes what was said next.
     pub(super) fn take_said(&self, state: &mut State) -> Option<Bytes> {
         let said = state.said.pop_front()?;
+        state.said_bytes -= said.len();
         self.room.notify_waiters();
         Some(said)
     }
@@ -191,7 +199,7 @@ impl Work {
 
     /// Goes on with another attempt, which may bring answers. Those that it brings not, or in a shape that is none,
     /// are asked for again. Returns the attempt's turn; `None` if the call is over.
-    pub(super) fn resume(&self, attempt: Attempt) -> Option<u64> {
+    pub(super) fn resume(&self, mut attempt: Attempt) -> Option<u64> {
         let mut state = self.state.lock();
         if state.is_over {
             return None;
@@ -199,15 +207,19 @@ impl Work {
         state.turn += 1;
         state.parked_until = None;
         state.said.clear();
+        state.said_bytes = 0;
         state.progressed = Some(Instant::now());
-        if let Some(responses) = &attempt.responses {
-            let asked = std::mem::take(&mut state.asked);
-            for one in asked {
-                match questions::answer(responses, &one.question.key) {
-                    // Whoever asked may have given up since.
-                    Some(answer) => drop(one.answer.send(Ok(answer))),
-                    None => state.asked.push(one),
+        // What an earlier attempt could not do, this one perhaps can.
+        state.lacking.retain(|one| !attempt.meta.capabilities.has(one));
+        let asked = std::mem::take(&mut state.asked);
+        for one in asked.into_iter().filter(Asked::is_wanted) {
+            let responses = attempt.responses.as_ref();
+            match responses.and_then(|responses| questions::answer(responses, &one.question.key)) {
+                Some(answer) => {
+                    attempt.used.push(one.question.key);
+                    drop(one.answer.send(Ok(answer)));
                 }
+                None => state.asked.push(one),
             }
         }
         let now = Instant::now();
@@ -216,6 +228,8 @@ impl Work {
         let (turn, waker) = (state.turn, state.waker.take());
         drop(state);
         wake(waker);
+        // The queue is empty, and whoever waits for that may be waiting since the last attempt.
+        self.room.notify_waiters();
         Some(turn)
     }
 
@@ -236,67 +250,11 @@ impl Work {
         wake(waker);
     }
 
-    /// What becomes of a notification of the server.
-    fn sort(&self, method: &Method, params: Option<&RawJson>) -> Option<Bytes> {
-        if self.is_listen() {
-            return is_news(method).then(|| message::write_notification(method, params));
-        }
-        match method {
-            Method::Progress => {
-                let mut state = self.state.lock();
-                state.progressed = Some(Instant::now());
-                let token = state.attempt.meta.token.as_ref()?;
-                Some(message::write_notification(method, Some(&with_token(params?, token))))
-            }
-            Method::LogMessage => {
-                let Some(Level::From(wanted)) = self.state.lock().attempt.meta.level else { return None };
-                let is_wanted = rules::log_level(params).is_none_or(|level| level >= wanted);
-                is_wanted.then(|| message::write_notification(method, params))
-            }
-            Method::ToolsListChanged => self.tell(News::Tools),
-            Method::PromptsListChanged => self.tell(News::Prompts),
-            Method::ResourcesListChanged => self.tell(News::Resources),
-            Method::ResourceUpdated => {
-                if let Some(uri) = rules::subscription_uri(params) {
-                    self.fanout.resource_updated(&uri);
-                }
-                None
-            }
-            method => {
-                tracing::debug!(%method, "dropped: it belongs to no exchange");
-                None
-            }
-        }
-    }
-
-    /// News is no part of the answer to a request; it goes to whoever listens.
-    fn tell(&self, news: News) -> Option<Bytes> {
-        self.fanout.list_changed(news);
-        None
-    }
-
-    /// Puts a message in front of the reader; `Err` with it if there is no room.
-    fn say(&self, message: Bytes) -> Result<(), Bytes> {
-        let mut state = self.state.lock();
-        if state.is_over
-            || state.parked_until.is_some()
-            || state.attempt.streams == Streams::No
-            || state.end.is_some()
-        {
-            // Nobody is there to hear it.
-            return Ok(());
-        }
-        if state.said.len() >= self.limits.max_waiting {
-            return Err(message);
-        }
-        state.said.push_back(message);
-        let waker = state.waker.take();
-        drop(state);
-        wake(waker);
-        Ok(())
-    }
-
-    fn put(&self, method: &Method, params: Option<&RawJson>) -> Result<oneshot::Receiver<Reply>, Reply> {
+    pub(super) fn put(
+        &self,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> Result<oneshot::Receiver<Reply>, Reply> {
         if !Self::may_ask(&self.method) {
             return Err(questions::refusal(method));
         }
@@ -304,7 +262,7 @@ impl Work {
         let mut state = self.state.lock();
         if state.is_over {
             // Of a task that its handler left behind: there will be no attempt that could bring the answer.
-            return Err(Err(RpcError::of(Reason::Cancelled, "The request is over")));
+            return Err(Err(client_gone()));
         }
         if let Err(error) = state.attempt.meta.capabilities.require(&needed) {
             let State { lacking, attempt, .. } = &mut *state;
@@ -316,8 +274,10 @@ impl Work {
             return Err(questions::refusal(method));
         };
         // A key that the server chose means the same in every attempt, so an answer may be here already.
-        let here = state.attempt.responses.as_ref().filter(|_| keyed == KeyedBy::Server);
+        let fresh = keyed == KeyedBy::Server && !state.attempt.used.contains(&question.key);
+        let here = state.attempt.responses.as_ref().filter(|_| fresh);
         if let Some(answer) = here.and_then(|responses| questions::answer(responses, &question.key)) {
+            state.attempt.used.push(question.key);
             return Err(Ok(answer));
         }
         while state.asked.iter().any(|other| other.question.key == question.key) {
@@ -334,117 +294,21 @@ impl Work {
     }
 }
 
-/// The params of a progress report under the token of the attempt that hears it.
-fn with_token(params: &RawJson, token: &RawJson) -> RawJson {
-    let Some(mut object) = Object::read(edit::text(params)) else { return params.clone() };
-    if object.get("progressToken") == Some(edit::text(token)) {
-        return params.clone();
+impl Asked {
+    /// Whether whoever asked still waits for the answer.
+    fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
     }
-    object.set("progressToken", edit::text(token));
-    edit::kept(params, object.write())
 }
 
-/// What may come on the stream of a listen.
-fn is_news(method: &Method) -> bool {
-    matches!(
-        method,
-        Method::Acknowledged
-            | Method::ToolsListChanged
-            | Method::PromptsListChanged
-            | Method::ResourcesListChanged
-            | Method::ResourceUpdated
-            | Method::TaskChanged
-    )
+/// The answer to a question that nobody can answer any more.
+pub(super) fn client_gone() -> RpcError {
+    RpcError::of(Reason::ClientGone, "The client went away before it answered")
 }
 
 /// Never under the lock of the one that it wakes.
-fn wake(waker: Option<Waker>) {
+pub(super) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
-    }
-}
-
-impl Stage for Work {
-    fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
-        let done = |result| Box::pin(std::future::ready(result));
-        let Some(message) = self.sort(method, params) else { return done(Ok(())) };
-        let limit = self.limits.max_event_bytes;
-        if message.len() > limit {
-            let error = Error::new(Reason::EventTooLarge, format!("A message is larger than {limit} bytes"));
-            return done(Err(error.with("limit", limit)));
-        }
-        let Err(message) = self.say(message) else { return done(Ok(())) };
-        let me = Weak::clone(&self.me);
-        Box::pin(async move {
-            let gone = || Error::new(Reason::Cancelled, "The request is over");
-            let mut message = message;
-            loop {
-                let me = me.upgrade().ok_or_else(gone)?;
-                let room = me.room.notified();
-                tokio::pin!(room);
-                // Before the queue is looked at, so that the reader's next step is not missed.
-                room.as_mut().enable();
-                if me.state.lock().is_over {
-                    return Err(gone());
-                }
-                match me.say(message) {
-                    Ok(()) => return Ok(()),
-                    Err(back) => message = back,
-                }
-                room.await;
-            }
-        })
-    }
-
-    fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
-        match self.put(method, params) {
-            Err(reply) => Box::pin(std::future::ready(reply)),
-            Ok(answered) => Box::pin(async move {
-                answered.await.unwrap_or_else(|_| {
-                    Err(RpcError::of(Reason::ClientGone, "The client went away before it answered"))
-                })
-            }),
-        }
-    }
-
-    fn cancellation(&self) -> CancellationToken {
-        let token = self.cancellation.get_or_init(CancellationToken::new).clone();
-        // It may have been over before there was a token.
-        if self.state.lock().is_over {
-            token.cancel();
-        }
-        token
-    }
-
-    fn capabilities(&self) -> RawJson {
-        self.state.lock().attempt.meta.capabilities.raw().clone()
-    }
-
-    fn client_info(&self) -> Option<RawJson> {
-        self.state.lock().attempt.meta.info.clone()
-    }
-
-    fn protocol(&self) -> &'static str {
-        MODERN
-    }
-
-    fn revision(&self) -> Revision {
-        Revision::LATEST
-    }
-
-    fn timeout(&self) -> Duration {
-        self.limits.request_timeout
-    }
-
-    fn started(&self) -> Time {
-        self.started
-    }
-
-    fn label(&self) -> &str {
-        self.label.get_or_init(|| format!("x-{}", self.number).into())
-    }
-
-    fn route(&self) -> &Route {
-        self.fanout.route()
     }
 }

@@ -8,15 +8,16 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tenure_session::Reader;
-use tenure_session::exchange::Flow;
 use tenure_session::runtime::Item;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 
 use super::doors::Talk;
+use super::flowing::Flowing;
 use super::sse;
 
 /// The most that is put into one frame before the client has taken the last one.
-const FRAME_BYTES: usize = 64 << 10;
+pub(super) const FRAME_BYTES: usize = 64 << 10;
 
 /// A response body.
 #[derive(Debug)]
@@ -30,15 +31,7 @@ enum Inner {
     Events(Box<Events>),
     Talk(Box<Talk>),
     Flow(Box<Flowing>),
-}
-
-/// The messages of an exchange.
-#[derive(Debug)]
-struct Flowing {
-    flow: Flow,
-    opened: bool,
-    keep_alive: Duration,
-    timer: Pin<Box<Sleep>>,
+    Frames(mpsc::Receiver<Bytes>),
 }
 
 #[derive(Debug)]
@@ -82,9 +75,13 @@ impl Body {
         Self(Inner::Events(Box::new(Events::new(reader, keep_alive, Shape::ThenDone))))
     }
 
-    pub(super) fn flow(flow: Flow, keep_alive: Duration) -> Self {
-        let timer = Box::pin(tokio::time::sleep(keep_alive));
-        Self(Inner::Flow(Box::new(Flowing { flow, opened: false, keep_alive, timer })))
+    pub(super) fn flow(flow: Flowing) -> Self {
+        Self(Inner::Flow(Box::new(flow)))
+    }
+
+    /// Frames that somebody else reads for it.
+    pub(super) fn frames(frames: mpsc::Receiver<Bytes>) -> Self {
+        Self(Inner::Frames(frames))
     }
 
     pub(super) fn talk(talk: Talk) -> Self {
@@ -137,31 +134,6 @@ impl Events {
     }
 }
 
-impl Flowing {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut out = BytesMut::new();
-        if !self.opened {
-            self.opened = true;
-            out.extend_from_slice(sse::OPENING);
-        }
-        while out.len() < FRAME_BYTES {
-            match self.flow.poll_next(cx) {
-                Poll::Ready(Some(message)) => sse::write_message(&message, &mut out),
-                Poll::Ready(None) if out.is_empty() => return Poll::Ready(None),
-                Poll::Ready(None) | Poll::Pending => break,
-            }
-        }
-        if out.is_empty() {
-            std::task::ready!(self.timer.as_mut().poll(cx));
-            out.extend_from_slice(sse::KEEP_ALIVE);
-        }
-        self.timer.as_mut().reset(Instant::now() + self.keep_alive);
-        // The timer has to be polled once to wake us, also when there was something to say.
-        let _ = self.timer.as_mut().poll(cx);
-        Poll::Ready(Some(out.freeze()))
-    }
-}
-
 impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
@@ -185,6 +157,7 @@ impl http_body::Body for Body {
             Inner::Events(events) => std::task::ready!(events.poll(cx)),
             Inner::Talk(talk) => std::task::ready!(talk.poll(cx)),
             Inner::Flow(flow) => std::task::ready!(flow.poll(cx)),
+            Inner::Frames(frames) => std::task::ready!(frames.poll_recv(cx)),
         };
         Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -198,7 +171,7 @@ impl http_body::Body for Body {
             Inner::Empty => SizeHint::with_exact(0),
             Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Inner::Comment(text) => SizeHint::with_exact(text.len() as u64),
-            Inner::Events(_) | Inner::Talk(_) | Inner::Flow(_) => SizeHint::default(),
+            Inner::Events(_) | Inner::Talk(_) | Inner::Flow(_) | Inner::Frames(_) => SizeHint::default(),
         }
     }
 }

@@ -13,6 +13,7 @@ use http::{Method, Request, Response};
 use tenure_session::exchange::Exchanges;
 use tenure_session::runtime::Caller;
 use tenure_session::{Error, Principal, Reader, Reason, Session, SessionId, Sessions};
+use tokio_util::task::TaskTracker;
 
 use super::answer::Manner;
 use super::body::Body;
@@ -33,6 +34,8 @@ pub struct Rules {
     pub body_timeout: Duration,
     /// How often a quiet stream gets a comment.
     pub keep_alive: Duration,
+    /// How long a client of HTTP/2 may make no room for what there is for it on a stream.
+    pub stall_timeout: Duration,
 }
 
 impl Default for Rules {
@@ -43,6 +46,7 @@ impl Default for Rules {
             max_body_bytes: 4 << 20,
             body_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(60),
         }
     }
 }
@@ -56,6 +60,8 @@ pub(super) struct Inner {
     pub(super) sessions: Sessions,
     pub(super) exchanges: Option<Exchanges>,
     pub(super) rules: Rules,
+    /// Those that read for clients. They end with the connections of those.
+    pub(super) tasks: TaskTracker,
 }
 
 /// The other end of the connection. Servers of others pass it as an extension of the request.
@@ -70,14 +76,14 @@ pub struct Remote {
 impl Endpoint {
     /// An endpoint for these sessions, and for nothing else.
     pub fn new(sessions: Sessions, rules: Rules) -> Self {
-        Self(Arc::new(Inner { sessions, exchanges: None, rules }))
+        Self(Arc::new(Inner { sessions, exchanges: None, rules, tasks: TaskTracker::new() }))
     }
 
     /// The same for requests without a session too.
     #[must_use]
     pub fn with_exchanges(self, exchanges: Exchanges) -> Self {
         let (sessions, rules) = (self.0.sessions.clone(), self.0.rules.clone());
-        Self(Arc::new(Inner { sessions, exchanges: Some(exchanges), rules }))
+        Self(Arc::new(Inner { sessions, exchanges: Some(exchanges), rules, tasks: TaskTracker::new() }))
     }
 
     /// The sessions it serves.
@@ -99,8 +105,8 @@ impl Endpoint {
             return reject(&error, None);
         }
         match parts.method {
-            Method::GET | Method::DELETE if self.has_no_sessions_for(&parts.headers) => reject_method("POST"),
             Method::POST => self.post(&parts, body, remote, Manner::Streamable).await,
+            _ if self.has_no_sessions_for(&parts.headers) => reject_method("POST"),
             // Boxed, so that the frequent case carries no room for the rare ones.
             Method::GET => Box::pin(self.get(&parts)).await,
             Method::DELETE => Box::pin(self.delete(&parts)).await,

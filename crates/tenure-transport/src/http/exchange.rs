@@ -1,13 +1,14 @@
 //! POST of the modern era: a request that stands alone.
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Response};
+use http::{HeaderMap, HeaderName, Response, Version};
 use tenure_session::exchange::{self, Answer, Exchanges, Header, Heads, Streams};
 use tenure_session::protocol::{self, Era, Eras, Shape};
 use tenure_session::{Message, RawJson, Request};
 
 use super::body::Body;
 use super::endpoint::{Endpoint, Remote, event_stream};
+use super::flowing::Flowing;
 use super::headers;
 use super::reject::{json, modern_status, reject_exchange};
 
@@ -31,7 +32,7 @@ impl Endpoint {
         self.0.exchanges.as_ref().map_or(Eras::Legacy, Exchanges::eras)
     }
 
-    /// Whether GET and DELETE with these headers have nothing here that they could be about.
+    /// Whether anything but a POST with these headers has nothing here that it could be about.
     pub(super) fn has_no_sessions_for(&self, headers: &HeaderMap) -> bool {
         is_modern(headers) || self.eras() == Eras::Modern
     }
@@ -85,7 +86,13 @@ impl Endpoint {
         match exchanges.request(checked, self.caller(parts, remote)).await {
             Answer::Json { body, code } => json(modern_status(code), body),
             Answer::Refused(error) => reject_exchange(&error, Some(&id)),
-            Answer::Stream(flow) => event_stream(Body::flow(flow, self.0.rules.keep_alive)),
+            Answer::Stream(flow) => {
+                let flow = Flowing::new(flow, self.0.rules.keep_alive);
+                event_stream(match parts.version {
+                    Version::HTTP_2 => Body::frames(flow.pumped(&self.0.tasks, self.0.rules.stall_timeout)),
+                    _ => Body::flow(flow),
+                })
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ mod delete;
 mod doors;
 mod endpoint;
 mod exchange;
+mod flowing;
 mod get;
 mod guard;
 mod headers;

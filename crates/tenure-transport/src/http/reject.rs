@@ -61,6 +61,7 @@ pub(super) fn reject_exchange(error: &Error, id: Option<&RequestId>) -> Response
         Reason::InvalidMeta => StatusCode::BAD_REQUEST,
         Reason::Draining => StatusCode::SERVICE_UNAVAILABLE,
         Reason::TooManyRequests | Reason::TooManySubscriptions => StatusCode::TOO_MANY_REQUESTS,
+        Reason::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         reason => modern_status(Some(reason.code().into())),
     };
     log(error, status);

@@ -19,6 +19,7 @@ mod handshake;
 mod http2_and_tls;
 mod isolation;
 mod limits;
+mod modern;
 mod mount;
 mod operator;
 mod rmcp_client;

@@ -24,7 +24,13 @@ pub(crate) struct Http2 {
 impl Http2 {
     /// Takes up HTTP/2 on a connection; `origin` is the scheme and authority of every request.
     pub(crate) async fn over(io: impl Io + 'static, origin: &str) -> Self {
-        let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(io));
+        Self::with_room(io, origin, 1 << 20).await
+    }
+
+    /// The same for a client that takes this many bytes of each answer before it has read any.
+    pub(crate) async fn with_room(io: impl Io + 'static, origin: &str, bytes: u32) -> Self {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        let handshake = builder.initial_stream_window_size(bytes).handshake(TokioIo::new(io));
         let (sender, connection) = within("the preface", handshake).await.expect("HTTP/2");
         let driver = AbortOnDropHandle::new(tokio::spawn(connection));
         Self { sender, origin: origin.to_owned(), session: None, _driver: driver }

@@ -1,0 +1,207 @@
+//! What the server behind says and asks during a call, and what it may know of its client.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::ladder::Streams;
+use super::meta::Level;
+use super::work::{Work, client_gone, wake};
+use crate::bridge::rules::edit::{self, Object};
+use crate::call::{News, Stage};
+use crate::error::{Error, Reason, RpcError};
+use crate::id::Route;
+use crate::message::{self, RawJson};
+use crate::method::Method;
+use crate::port::BoxFuture;
+use crate::port::clock::Time;
+use crate::protocol::{MODERN, Revision};
+use crate::rules;
+
+impl Work {
+    /// What becomes of a notification of the server.
+    fn sort(&self, method: &Method, params: Option<&RawJson>) -> Option<Bytes> {
+        if self.is_listen() {
+            return is_news(method).then(|| message::write_notification(method, params));
+        }
+        match method {
+            Method::Progress => {
+                let mut state = self.state.lock();
+                state.progressed = Some(Instant::now());
+                let token = state.attempt.meta.token.as_ref()?;
+                Some(message::write_notification(method, Some(&with_token(params?, token))))
+            }
+            Method::LogMessage => {
+                let Some(Level::From(wanted)) = self.state.lock().attempt.meta.level else { return None };
+                let is_wanted = rules::log_level(params).is_none_or(|level| level >= wanted);
+                is_wanted.then(|| message::write_notification(method, params))
+            }
+            Method::ToolsListChanged => self.tell(News::Tools),
+            Method::PromptsListChanged => self.tell(News::Prompts),
+            Method::ResourcesListChanged => self.tell(News::Resources),
+            Method::ResourceUpdated => {
+                if let Some(uri) = rules::subscription_uri(params) {
+                    self.fanout.resource_updated(&uri);
+                }
+                None
+            }
+            method => {
+                tracing::debug!(%method, "dropped: it belongs to no exchange");
+                None
+            }
+        }
+    }
+
+    /// News is no part of the answer to a request; it goes to whoever listens.
+    fn tell(&self, news: News) -> Option<Bytes> {
+        self.fanout.list_changed(news);
+        None
+    }
+
+    /// Puts a message in front of the reader.
+    fn say(&self, message: Bytes) -> Result<(), Unsaid> {
+        let mut state = self.state.lock();
+        if state.is_over {
+            return Err(Unsaid::Over);
+        }
+        if state.parked_until.is_some() || state.attempt.streams == Streams::No || state.end.is_some() {
+            // Nobody is there to hear it.
+            return Ok(());
+        }
+        let bytes = state.said_bytes + message.len();
+        let is_full = state.said.len() >= self.limits.max_waiting || bytes > self.limits.max_waiting_bytes;
+        if is_full && !state.said.is_empty() {
+            return Err(Unsaid::NoRoom(message));
+        }
+        state.said_bytes = bytes;
+        state.said.push_back(message);
+        let waker = state.waker.take();
+        drop(state);
+        wake(waker);
+        Ok(())
+    }
+}
+
+/// Why a message was not said.
+enum Unsaid {
+    /// The reader has too much to read already.
+    NoRoom(Bytes),
+    /// There is no reader any more, nor will be.
+    Over,
+}
+
+impl Unsaid {
+    fn is_over() -> Error {
+        Error::new(Reason::Cancelled, "The request is over")
+    }
+}
+
+/// The params of a progress report under the token of the attempt that hears it.
+fn with_token(params: &RawJson, token: &RawJson) -> RawJson {
+    let Some(mut object) = Object::read(edit::text(params)) else { return params.clone() };
+    if object.get("progressToken") == Some(edit::text(token)) {
+        return params.clone();
+    }
+    object.set("progressToken", edit::text(token));
+    edit::kept(params, object.write())
+}
+
+/// What may come on the stream of a listen.
+fn is_news(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::Acknowledged
+            | Method::ToolsListChanged
+            | Method::PromptsListChanged
+            | Method::ResourcesListChanged
+            | Method::ResourceUpdated
+            | Method::TaskChanged
+    )
+}
+
+impl Stage for Work {
+    fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
+        let done = |result| Box::pin(std::future::ready(result));
+        let Some(message) = self.sort(method, params) else {
+            // Also whoever says what nobody wants to hear is told that it need not go on.
+            return done(if self.state.lock().is_over { Err(Unsaid::is_over()) } else { Ok(()) });
+        };
+        let limit = self.limits.max_event_bytes;
+        if message.len() > limit {
+            let error = Error::new(Reason::EventTooLarge, format!("A message is larger than {limit} bytes"));
+            return done(Err(error.with("limit", limit)));
+        }
+        let mut message = match self.say(message) {
+            Ok(()) => return done(Ok(())),
+            Err(Unsaid::Over) => return done(Err(Unsaid::is_over())),
+            Err(Unsaid::NoRoom(message)) => message,
+        };
+        let me = Weak::clone(&self.me);
+        Box::pin(async move {
+            loop {
+                let me = me.upgrade().ok_or_else(Unsaid::is_over)?;
+                let room = me.room.notified();
+                tokio::pin!(room);
+                // Before the queue is looked at, so that the reader's next step is not missed.
+                room.as_mut().enable();
+                match me.say(message) {
+                    Ok(()) => return Ok(()),
+                    Err(Unsaid::Over) => return Err(Unsaid::is_over()),
+                    Err(Unsaid::NoRoom(back)) => message = back,
+                }
+                room.await;
+            }
+        })
+    }
+
+    fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
+        match self.put(method, params) {
+            Err(reply) => Box::pin(std::future::ready(reply)),
+            Ok(answered) => Box::pin(async move { answered.await.unwrap_or_else(|_| Err(client_gone())) }),
+        }
+    }
+
+    fn cancellation(&self) -> CancellationToken {
+        let token = self.cancellation.get_or_init(CancellationToken::new).clone();
+        // It may have been over before there was a token.
+        if self.state.lock().is_over {
+            token.cancel();
+        }
+        token
+    }
+
+    fn capabilities(&self) -> RawJson {
+        self.state.lock().attempt.meta.capabilities.raw().clone()
+    }
+
+    fn client_info(&self) -> Option<RawJson> {
+        self.state.lock().attempt.meta.info.clone()
+    }
+
+    fn protocol(&self) -> &'static str {
+        MODERN
+    }
+
+    fn revision(&self) -> Revision {
+        Revision::LATEST
+    }
+
+    fn timeout(&self) -> Duration {
+        self.limits.request_timeout
+    }
+
+    fn started(&self) -> Time {
+        self.started
+    }
+
+    fn label(&self) -> &str {
+        self.label.get_or_init(|| format!("x-{}", self.number).into())
+    }
+
+    fn route(&self) -> &Route {
+        self.fanout.route()
+    }
+}

@@ -1,0 +1,20 @@
+//! Requests without a session: how they are answered, asked back, retried, ended, and what is left of them.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test may fail loudly and holds its handles"
+)]
+
+mod answering;
+mod ending;
+mod limits;
+mod listens;
+mod panics;
+mod parking;
+mod questions;
+mod retries;
+mod states;
+mod stopping;
+mod support;
+mod torture;

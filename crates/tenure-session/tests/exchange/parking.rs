@@ -1,0 +1,154 @@
+//! Calls that wait for their client: how many, how long, and what is left of those that wait in vain.
+
+use serde_json::json;
+use tenure_session::exchange::Tallies;
+use tokio::time::Instant;
+
+use super::support::{
+    Try, World, accepted, error_of, gist, json_of, keys_of, pass, question, seconds, settle, value,
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_come_back_is_given_up_and_the_server_is_told() {
+    for (method, told) in [
+        ("elicitation/create", json!({ "action": "cancel" })),
+        ("sampling/createMessage", json!("timed_out")),
+        ("roots/list", json!("timed_out")),
+    ] {
+        let mut world = World::new();
+        let first = Try::tool();
+        let (asked, call, answered) = world.asking(&first, method).await;
+        let before = Instant::now();
+        let answer = value(answered.await.unwrap());
+        assert_eq!(before.elapsed().as_secs(), 600);
+        let heard =
+            if answer["error"].is_null() { answer } else { answer["error"]["data"]["reason"].clone() };
+        assert_eq!(heard, told, "{method}");
+        assert!(!call.is_dropped(), "it has a moment to end well");
+        pass(seconds(2)).await;
+        assert!(call.is_dropped() && call.context.is_cancelled());
+        world.assert_idle();
+        let late = world.ask(&first.again(&asked, &json!({ "q1": accepted("Ann") }))).await;
+        assert_eq!(late["refused"], "invalid_request_state");
+        assert!(world.server.is_quiet(), "no second run that nobody asked for");
+        assert_eq!(world.exchanges.shut_down(seconds(0)).await, 0, "no task is left");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_well_when_its_client_is_gone_leaves_nothing_either() {
+    let mut world = World::new();
+    let (_, call, answered) = world.asking(&Try::tool(), "elicitation/create").await;
+    assert_eq!(value(answered.await.unwrap()), json!({ "action": "cancel" }));
+    call.answer(&json!({ "content": [] }));
+    settle().await;
+    world.assert_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_begins_anew_with_every_attempt() {
+    let mut world = World::new();
+    let mut attempt = Try::tool();
+    let (mut asked, call, _answered) = world.asking(&attempt, "elicitation/create").await;
+    for _ in 0..5 {
+        pass(seconds(590)).await;
+        assert_eq!(world.tallies().parked, 1);
+        attempt = attempt.again(&asked, &json!({}));
+        asked = world.ask(&attempt).await;
+        assert_eq!(keys_of(&asked), ["q1"]);
+    }
+    pass(seconds(599)).await;
+    assert_eq!(world.tallies().parked, 1);
+    pass(seconds(3)).await;
+    assert!(call.is_dropped());
+    world.assert_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_there_is_never_given_up() {
+    let mut world = World::with(|limits| {
+        limits.request_timeout = seconds(10_000);
+        limits.max_request_time = seconds(10_000);
+    });
+    let first = Try::tool().json_only();
+    let (asked, call, answered) = world.asking(&first, "elicitation/create").await;
+    let second = world.send(&first.again(&asked, &json!({ "q1": accepted("Ann") })));
+    answered.await.unwrap().unwrap();
+    // Longer than it would be waited for.
+    pass(seconds(5000)).await;
+    assert!(!call.is_dropped());
+    call.answer(&json!({}));
+    assert_eq!(gist(&json_of(second.await.unwrap())), "complete 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_waits_for_the_client_too_but_not_longer() {
+    let mut world = World::new();
+    let first = Try::tool();
+    let (asked, call, answered) = world.asking(&first, "elicitation/create").await;
+    answered.abort();
+    call.answer(&json!({ "content": [] }));
+    pass(seconds(300)).await;
+    assert_eq!(world.tallies().parked, 1);
+    let answer = world.ask(&first.again(&asked, &json!({ "q1": accepted("Ann") }))).await;
+    assert_eq!(gist(&answer), "complete 2");
+    settle().await;
+    world.assert_idle();
+
+    let (_, call, answered) = world.asking(&first, "elicitation/create").await;
+    answered.abort();
+    call.answer(&json!({ "content": [] }));
+    pass(seconds(601)).await;
+    world.assert_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_so_many_calls_wait() {
+    let mut world = World::with(|limits| limits.max_parked = 2);
+    let first = Try::tool();
+    let (one, call, answered) = world.asking(&first, "elicitation/create").await;
+    let (_two, _call, _answered) = world.asking(&first, "elicitation/create").await;
+    let (waiting, third) = world.begin(&first).await;
+    let refused = question(&third, "elicitation/create", json!({}));
+    assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-31029, "too_many_requests"));
+    refused.await.unwrap().unwrap_err();
+    assert!(third.is_dropped(), "nobody could come back for it");
+    assert_eq!(world.tallies(), Tallies { running: 0, parked: 2, begun: 3 });
+    // One that waits already may wait once more.
+    let again = first.again(&one, &json!({ "q1": accepted("Ann") }));
+    let second = world.send(&again);
+    answered.await.unwrap().unwrap();
+    let _answered = question(&call, "elicitation/create", json!({}));
+    let asked = json_of(second.await.unwrap());
+    assert_eq!(keys_of(&asked), ["q2"]);
+    let last = world.send(&again.again(&asked, &json!({})));
+    call.answer(&json!({}));
+    assert_eq!(gist(&json_of(last.await.unwrap())), "complete 3");
+    settle().await;
+    let (_, _call, _answered) = world.asking(&first, "elicitation/create").await;
+    assert_eq!(world.tallies().parked, 2, "there is room again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn none_may_wait_where_none_is_allowed() {
+    let mut world = World::with(|limits| limits.max_parked = 0);
+    let (waiting, call) = world.begin(&Try::tool()).await;
+    let _refused = question(&call, "elicitation/create", json!({}));
+    assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-31029, "too_many_requests"));
+    world.assert_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_that_wait_in_vain_are_all_gone_in_the_end() {
+    let mut world = World::new();
+    let mut calls = Vec::new();
+    for _ in 0..1000 {
+        let (_, call, answered) = world.asking(&Try::tool(), "elicitation/create").await;
+        calls.push((call, answered));
+    }
+    assert_eq!(world.tallies().parked, 1000);
+    pass(seconds(602)).await;
+    world.assert_idle();
+    assert!(calls.iter().all(|(call, _)| call.is_dropped()));
+    assert_eq!(world.exchanges.shut_down(seconds(0)).await, 0);
+}
