@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::about_tasks;
 use super::capability::{self, Capability};
 use super::exchanges::Inner;
 use super::results::{self, ResultType};
@@ -76,6 +77,9 @@ impl Inner {
         if *method == Method::Discover {
             result =
                 set(&result, "supportedVersions", edit::text(&RawJson::of(&protocol::served(self.eras))));
+        }
+        if *method == Method::Discover && self.kept_tasks().is_some() {
+            result = about_tasks::advertised(&result);
         }
         let mut caching = self.caching;
         if results::is_cacheable(method) {

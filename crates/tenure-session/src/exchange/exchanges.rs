@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -34,6 +34,7 @@ use crate::port::clock::Clock;
 use crate::port::responder::Responder;
 use crate::port::seal::Seal;
 use crate::protocol::Eras;
+use crate::task::Tasks;
 
 /// All exchanges of a process, as one of its endpoints sees them. Cheap to clone.
 #[derive(Clone)]
@@ -71,12 +72,20 @@ pub(super) struct Inner {
     stage: AtomicU8,
     running: AtomicUsize,
     numbers: AtomicU64,
-    /// Those that had to wait for something.
-    listed: Mutex<HashMap<u64, Weak<Work>>>,
+    /// Those that had to wait for something, and those that became tasks.
+    listed: Mutex<HashMap<(u64, As), Weak<Work>>>,
     /// Woken when the last of those is gone.
     idle: Notify,
     parked: Mutex<HashMap<u128, Arc<Work>>>,
-    tasks: TaskTracker,
+    pub(super) tasks: TaskTracker,
+    kept_tasks: OnceLock<Tasks>,
+}
+
+/// What a call is listed as; it can be both for a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum As {
+    Attempt,
+    Task,
 }
 
 const OPEN: u8 = 0;
@@ -114,6 +123,7 @@ impl Exchanges {
             idle: Notify::new(),
             parked: Mutex::default(),
             tasks: TaskTracker::new(),
+            kept_tasks: OnceLock::new(),
         });
         let listener: Weak<dyn Listener> = Arc::downgrade(&(Arc::clone(&inner) as Arc<dyn Listener>));
         parts.fanout.add(listener);
@@ -125,6 +135,14 @@ impl Exchanges {
     #[must_use]
     pub fn on(&self, route: Route) -> Self {
         Self(Arc::clone(&self.0), route)
+    }
+
+    /// Lets calls become tasks that are kept here, unless the server keeps its own. Said once, before the first
+    /// request; the tasks stop with the exchanges.
+    #[must_use]
+    pub fn with_tasks(self, tasks: Tasks) -> Self {
+        drop(self.0.kept_tasks.set(tasks));
+        self
     }
 
     /// Which eras the endpoint serves.
@@ -184,7 +202,7 @@ impl Exchanges {
         let work = Work::new(number, (request.method.clone(), principal), attempt, world);
         let context = CallContext::staged(Arc::clone(&work) as Arc<dyn Stage>, &request, caller);
         let call = Call { request, context };
-        let started = std::panic::catch_unwind(AssertUnwindSafe(|| inner.responder.respond(call)));
+        let started = std::panic::catch_unwind(AssertUnwindSafe(|| inner.respond(&work, call)));
         let source = started.map_or(Source::Nobody, Source::Here);
         Ok(Run::new(inner, work, asked, (1, source), running))
     }
@@ -236,6 +254,9 @@ impl Exchanges {
         if tokio::time::timeout(Duration::from_secs(5), self.0.tasks.wait()).await.is_err() {
             tracing::warn!(tasks = self.0.tasks.len(), "exchanges were still running at shutdown");
         }
+        if let Some(tasks) = self.0.kept_tasks.get() {
+            tasks.stop().await;
+        }
         left.len()
     }
 
@@ -262,8 +283,23 @@ impl Inner {
 
     /// Enters a call that has to wait, so that it can be ended from outside.
     pub(super) fn list(self: &Arc<Self>, work: &Arc<Work>) -> Listed {
-        self.listed.lock().insert(work.number, Arc::downgrade(work));
-        Listed { inner: Arc::clone(self), number: work.number }
+        self.list_as(work, As::Attempt)
+    }
+
+    /// Enters a call that has become a task.
+    pub(super) fn list_task(self: &Arc<Self>, work: &Arc<Work>) -> Listed {
+        self.list_as(work, As::Task)
+    }
+
+    fn list_as(self: &Arc<Self>, work: &Arc<Work>, what: As) -> Listed {
+        let key = (work.number, what);
+        self.listed.lock().insert(key, Arc::downgrade(work));
+        Listed { inner: Arc::clone(self), key }
+    }
+
+    /// The tasks that are kept here, if the server does not keep its own.
+    pub(super) fn kept_tasks(&self) -> Option<&Tasks> {
+        self.kept_tasks.get().filter(|tasks| tasks.limits().max > 0 && !self.responder.keeps_tasks())
     }
 
     /// Ends a call that was listed while all were ended, and says whether it did.
@@ -334,35 +370,50 @@ impl Inner {
     pub(super) fn go_on(self: &Arc<Self>, work: &Arc<Work>, reply: BoxFuture<Reply>) {
         let (inner, work, over) = (Arc::clone(self), Arc::clone(work), work.cancellation());
         self.tasks.spawn(async move {
+            let mut reply = AssertUnwindSafe(reply).catch_unwind();
             let carried_out = async {
-                let mut reply = AssertUnwindSafe(reply).catch_unwind();
                 tokio::select! {
-                    reply = &mut reply => work.settle(reply.unwrap_or_else(|_| Err(panicked(&work)))),
+                    task = work.became() => return Some((task, None)),
+                    reply = &mut reply => {
+                        let reply = reply.unwrap_or_else(|_| Err(panicked(&work)));
+                        if let Err((task, reply)) = work.settle(reply) {
+                            return Some((task, Some(reply)));
+                        }
+                    }
                     () = abandoned(&work) => {
                         tracing::debug!(exchange = %work.label(), method = %work.method, "its client did not come back");
                         work.give_up();
                         // The server should hear it before it is cut off.
                         drop(tokio::time::timeout(LAST_WORDS, &mut reply).await);
-                        return;
+                        return None;
                     }
                 }
                 // The answer waits for the client too.
                 abandoned(&work).await;
+                None
             };
-            tokio::select! {
-                () = carried_out => {}
-                () = over.cancelled() => {}
+            let became = tokio::select! {
+                became = carried_out => became,
+                () = over.cancelled() => None,
+            };
+            if let Some((task, replied)) = became {
+                let label = Arc::clone(&work);
+                let reply: BoxFuture<Reply> = match replied {
+                    Some(reply) => Box::pin(std::future::ready(reply)),
+                    None => Box::pin(reply.map(move |reply| reply.unwrap_or_else(|_| Err(panicked(&label))))),
+                };
+                return inner.carried_out(work, task, reply).await;
             }
             inner.unpark(&work);
             // For an attempt that came at the last moment.
-            work.settle(Err(RpcError::of(Reason::TimedOut, "The client came back too late")));
+            drop(work.settle(Err(RpcError::of(Reason::TimedOut, "The client came back too late"))));
             work.close();
         });
     }
 }
 
 /// What a server has to end a call whose client did not come back.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Resolves when a call has waited for its client for too long.
 async fn abandoned(work: &Work) {
@@ -411,13 +462,13 @@ impl Drop for Running {
 /// A call as long as it stands in the list.
 pub(super) struct Listed {
     inner: Arc<Inner>,
-    number: u64,
+    key: (u64, As),
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
         let mut listed = self.inner.listed.lock();
-        listed.remove(&self.number);
+        listed.remove(&self.key);
         if listed.is_empty() {
             self.inner.idle.notify_waiters();
         }

@@ -6,9 +6,10 @@
 //! [`results`] (what every result has to carry), [`digest`] (whether a later attempt asks the same).
 //!
 //! [`Exchanges`] carries requests out: `run` says how an attempt ends, `work` is the call as the server sees it,
-//! `states` seals what a client carries to its next attempt, `listen` serves those who want news. Nothing here knows
-//! of sessions.
+//! `states` seals what a client carries to its next attempt, `listen` serves those who want news, `tasked` lets a call
+//! become a task, and `about_tasks` answers what clients then ask. Nothing here knows of sessions.
 
+mod about_tasks;
 mod answers;
 pub mod capability;
 mod catalog;
@@ -23,6 +24,7 @@ pub mod results;
 mod run;
 pub mod sentinel;
 mod states;
+mod tasked;
 mod work;
 
 pub use capability::{Capabilities, Capability};

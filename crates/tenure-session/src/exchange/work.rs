@@ -20,16 +20,17 @@ use super::limits::ExchangeLimits;
 use super::meta::{Level, Meta};
 use crate::bridge::rules::edit::{self, Object};
 use crate::bridge::rules::questions::{self, KeyedBy, Question};
-use crate::call::{Fanout, News, Stage};
+use crate::call::{Became, Fanout, News, Stage, TaskWish};
 use crate::error::{Error, Reason, RpcError};
 use crate::id::{Principal, Route};
-use crate::message::{self, RawJson};
+use crate::message::{self, RawJson, Request};
 use crate::method::Method;
 use crate::port::BoxFuture;
 use crate::port::backend::Reply;
 use crate::port::clock::Time;
 use crate::protocol::{MODERN, Revision};
 use crate::rules;
+use crate::task::Live;
 
 /// A call.
 pub(super) struct Work {
@@ -46,8 +47,8 @@ pub(super) struct Work {
     label: OnceLock<Box<str>>,
     /// Made when somebody asks for it, which few calls do.
     cancellation: OnceLock<CancellationToken>,
-    /// Woken when there is room for messages again.
-    room: Notify,
+    /// Woken when there is room for messages again, when a listen was acknowledged, and when the call became a task.
+    pub(super) room: Notify,
     pub(super) state: Mutex<State>,
 }
 
@@ -60,7 +61,7 @@ pub(super) struct State {
     /// While it waits for the next attempt: until when.
     pub(super) parked_until: Option<Instant>,
     /// Nobody waits for it any more, nor ever will.
-    is_over: bool,
+    pub(super) is_over: bool,
     /// What the attempt was not given yet.
     pub(super) said: VecDeque<Bytes>,
     pub(super) asked: Vec<Asked>,
@@ -74,6 +75,14 @@ pub(super) struct State {
     pub(super) outcome: Option<Reply>,
     /// An end from outside.
     pub(super) end: Option<End>,
+    /// Wishes of the server that the call becomes a task, for the attempt of the moment to grant.
+    pub(super) wishes: Vec<Wish>,
+    /// The task that it became.
+    pub(super) task: Option<Tasked>,
+    /// The tasks of ours that a listen hears of.
+    pub(super) watched: Vec<String>,
+    /// Whether a listen has been acknowledged.
+    pub(super) is_acknowledged: bool,
     /// Whoever waits for any of this.
     pub(super) waker: Option<Waker>,
 }
@@ -90,6 +99,19 @@ pub(super) struct Attempt {
 pub(super) struct Asked {
     pub(super) question: Question,
     pub(super) answer: oneshot::Sender<Reply>,
+}
+
+/// A wish of the server that the call becomes a task, and who waits for what comes of it.
+pub(super) struct Wish {
+    pub(super) wish: TaskWish,
+    pub(super) answer: oneshot::Sender<Result<Became, RpcError>>,
+}
+
+/// A task, and the request of the attempt that was answered with it.
+#[derive(Clone)]
+pub(super) struct Tasked {
+    pub(super) live: Arc<Live>,
+    pub(super) request: Request,
 }
 
 /// How a call ends that does not end by itself.
@@ -131,6 +153,10 @@ impl Work {
             lacking: Vec::new(),
             outcome: None,
             end: None,
+            wishes: Vec::new(),
+            task: None,
+            watched: Vec::new(),
+            is_acknowledged: false,
             waker: None,
         };
         Arc::new_cyclic(|me| Self {
@@ -155,12 +181,12 @@ impl Work {
 
     /// Nobody waits for it any more: it was answered, or withdrawn.
     pub(super) fn close(&self) {
-        let asked = {
+        let waiting = {
             let mut state = self.state.lock();
             state.is_over = true;
-            std::mem::take(&mut state.asked)
+            (std::mem::take(&mut state.asked), std::mem::take(&mut state.wishes))
         };
-        drop(asked);
+        drop(waiting);
         if let Some(token) = self.cancellation.get() {
             token.cancel();
         }
@@ -227,19 +253,29 @@ impl Work {
         }
     }
 
-    pub(super) fn settle(&self, outcome: Reply) {
+    /// What came of it, for the attempt of the moment; given back if it is a task by now.
+    pub(super) fn settle(&self, outcome: Reply) -> Result<(), (Tasked, Reply)> {
         let waker = {
             let mut state = self.state.lock();
+            if let Some(task) = &state.task {
+                return Err((task.clone(), outcome));
+            }
             state.outcome.get_or_insert(outcome);
             state.waker.take()
         };
         wake(waker);
+        Ok(())
     }
 
     /// What becomes of a notification of the server.
     fn sort(&self, method: &Method, params: Option<&RawJson>) -> Option<Bytes> {
         if self.is_listen() {
-            return is_news(method).then(|| message::write_notification(method, params));
+            let params = match method {
+                Method::Acknowledged => self.with_watched(params),
+                _ => None,
+            }
+            .or_else(|| params.cloned());
+            return is_news(method).then(|| message::write_notification(method, params.as_ref()));
         }
         match method {
             Method::Progress => {
@@ -279,6 +315,7 @@ impl Work {
     fn say(&self, message: Bytes) -> Result<(), Bytes> {
         let mut state = self.state.lock();
         if state.is_over
+            || state.task.is_some()
             || state.parked_until.is_some()
             || state.attempt.streams == Streams::No
             || state.end.is_some()
@@ -290,8 +327,13 @@ impl Work {
             return Err(message);
         }
         state.said.push_back(message);
+        // What comes first on a listen is its acknowledgement.
+        let acknowledges = self.is_listen() && !std::mem::replace(&mut state.is_acknowledged, true);
         let waker = state.waker.take();
         drop(state);
+        if acknowledges {
+            self.room.notify_waiters();
+        }
         wake(waker);
         Ok(())
     }
@@ -316,10 +358,16 @@ impl Work {
         if let Some(answer) = here.and_then(|responses| questions::answer(responses, &question.key)) {
             return Err(Ok(answer));
         }
+        let (answer, answered) = oneshot::channel();
+        if let Some(Tasked { live, .. }) = &state.task {
+            let live = Arc::clone(live);
+            drop(state);
+            live.ask(question, answer);
+            return Ok(answered);
+        }
         while state.asked.iter().any(|other| other.question.key == question.key) {
             question.key.push('\'');
         }
-        let (answer, answered) = oneshot::channel();
         state.asked.push(Asked { question, answer });
         let now = Instant::now();
         state.asked_at = Some((state.asked_at.map_or(now, |(first, _)| first), now));
@@ -327,6 +375,19 @@ impl Work {
         drop(state);
         wake(waker);
         Ok(answered)
+    }
+}
+
+impl Work {
+    /// The params of an acknowledgement with the tasks of ours that the listen hears of.
+    fn with_watched(&self, params: Option<&RawJson>) -> Option<RawJson> {
+        let ids = RawJson::of(&Some(&self.state.lock().watched).filter(|ids| !ids.is_empty())?);
+        let mut object = Object::read(edit::text(params?))?;
+        let mut heard = object.get("notifications").and_then(Object::read)?;
+        heard.set("taskIds", edit::text(&ids));
+        let heard = heard.write().into_owned();
+        object.set("notifications", heard);
+        Some(RawJson::trusted(object.write().into_owned()))
     }
 }
 
@@ -354,7 +415,7 @@ fn is_news(method: &Method) -> bool {
 }
 
 /// Never under the lock of the one that it wakes.
-fn wake(waker: Option<Waker>) {
+pub(super) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
     }
@@ -442,5 +503,15 @@ impl Stage for Work {
 
     fn route(&self) -> &Route {
         self.fanout.route()
+    }
+
+    fn become_task(&self, wish: TaskWish) -> BoxFuture<Result<Became, RpcError>> {
+        match self.wish(wish) {
+            Err(became) => Box::pin(std::future::ready(Ok(became))),
+            Ok(answered) => Box::pin(async move {
+                let gone = |_| RpcError::of(Reason::ClientGone, "The client went away");
+                answered.await.map_err(gone)?
+            }),
+        }
     }
 }

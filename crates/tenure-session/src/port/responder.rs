@@ -28,6 +28,12 @@ pub trait Responder: Send + Sync + 'static {
         false
     }
 
+    /// Whether tasks are the server's own affair: it makes them, and answers `tasks/get`, `tasks/update` and
+    /// `tasks/cancel` and listens to tasks itself. Otherwise its calls can become tasks that are kept for it.
+    fn keeps_tasks(&self) -> bool {
+        false
+    }
+
     /// What the server is, for results that do not say so themselves.
     fn server_info(&self) -> Option<RawJson> {
         None

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tenure_session::data::Policy;
 use tenure_session::exchange::ExchangeLimits;
 use tenure_session::state::StateLimits;
+use tenure_session::task::TaskLimits;
 use tenure_session::{Eras, Limits};
 use tenure_transport::http::{Doors, Rules};
 use tenure_transport::serve::Bounds;
@@ -55,6 +56,8 @@ pub struct Config {
     pub data: DataSessions,
     /// How requests without a session are served.
     pub exchanges: Exchanges,
+    /// How tasks are bounded.
+    pub tasks: TaskLimits,
     /// How long requests in flight may take to finish once the process was told to stop.
     pub shutdown_grace: Duration,
     /// Bytes of events that the memory store keeps of all sessions together.
@@ -240,6 +243,7 @@ impl Default for Config {
             backends: Vec::new(),
             data: DataSessions::default(),
             exchanges: Exchanges::default(),
+            tasks: TaskLimits::default(),
             shutdown_grace: Duration::from_secs(10),
             max_total_event_bytes: 1 << 30,
         }
