@@ -1,16 +1,15 @@
 // Judges what the conformance suite saved: reads every `checks.json`, not what the suite printed.
 //
 // Usage: node judge.mjs OUT LEG REVISION=SCENARIOS...
-// OUT/REVISION holds one folder per scenario and the exit code of the suite in `status`. A scenario
-// passes if it has checks, none of them failed and not all were skipped. A revision with fewer scenarios
-// than given fails, since a suite that ran nothing must not pass. What `expected.txt` lists for the leg
-// must not pass: an entry that does is out of date, and fails too.
+// OUT/REVISION holds one folder per scenario and the exit code of the suite in `status`. A scenario passes if some of its
+// checks succeeded and none failed. A revision with fewer scenarios than given fails, since a suite that ran nothing must
+// not pass. What `expected.txt` lists for the leg must not pass: an entry that does is out of date, and fails too.
 
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import process from 'node:process';
 
-import { STATUSES, isGood, isGoodCheck, readExpected, readScenarios } from './checks.mjs';
+import { STATUSES, isGoodCheck, isProven, readExpected, readScenarios } from './checks.mjs';
 
 const COLUMNS = ['revision', 'scenarios', 'passed', 'expected', 'failed', ...STATUSES];
 
@@ -73,7 +72,7 @@ function judge(scenario, revision, listed) {
   }
   const stale = entries.filter(({ check }) =>
     check === undefined
-      ? isGood(scenario)
+      ? isProven(scenario)
       : !checks.some(({ id, status }) => id === check && (status === 'FAILURE' || status === 'SKIPPED')),
   );
   for (const { check } of stale) {
@@ -81,11 +80,11 @@ function judge(scenario, revision, listed) {
   }
   if (stale.length > 0 || problem !== undefined) return 'failed';
   if (whole !== undefined) return 'expected';
-  if (isGood(scenario)) return 'passed';
+  if (isProven(scenario)) return 'passed';
   const excuses = checks.filter(check => !isGoodCheck(check)).every(excused);
   if (entries.length > 0 && excuses) return 'expected';
-  if (checks.every(({ status }) => status === 'SKIPPED')) {
-    remarks.push(`FAILURE ${revision} ${name}: the suite skipped it, and expected.txt does not list it`);
+  if (checks.every(isGoodCheck)) {
+    remarks.push(`FAILURE ${revision} ${name}: the suite found nothing to check, and expected.txt does not list it`);
   }
   return 'failed';
 }

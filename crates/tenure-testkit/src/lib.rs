@@ -5,6 +5,7 @@ pub mod clock;
 pub mod crash;
 pub mod fake_backend;
 pub mod fake_client;
+pub mod fake_responder;
 pub mod faulty;
 pub mod runtime;
 pub mod sse;

@@ -26,7 +26,7 @@ pub struct Node {
     address: SocketAddr,
     scheme: &'static str,
     sessions: Sessions,
-    exchanges: Option<Exchanges>,
+    exchanges: Exchanges,
     states: States,
     store: Opened,
     stop: CancellationToken,
@@ -96,9 +96,9 @@ impl Node {
         &self.sessions
     }
 
-    /// The requests without a session; `None` if the server behind knows nothing but sessions.
-    pub fn exchanges(&self) -> Option<&Exchanges> {
-        self.exchanges.as_ref()
+    /// The requests without a session.
+    pub fn exchanges(&self) -> &Exchanges {
+        &self.exchanges
     }
 
     /// The data sessions.
@@ -187,14 +187,8 @@ async fn watched(served: impl Future<Output = ()>, control: Option<Control>) {
     tokio::join!(served, control.run(over.clone()));
 }
 
-async fn drain(sessions: Sessions, exchanges: Option<Exchanges>, grace: Duration) {
-    let others = async {
-        match &exchanges {
-            Some(exchanges) => exchanges.shut_down(grace).await,
-            None => 0,
-        }
-    };
-    let (interrupted, others) = tokio::join!(sessions.shut_down(grace), others);
+async fn drain(sessions: Sessions, exchanges: Exchanges, grace: Duration) {
+    let (interrupted, others) = tokio::join!(sessions.shut_down(grace), exchanges.shut_down(grace));
     let interrupted = interrupted + others;
     if interrupted > 0 {
         tracing::warn!(interrupted, "requests were still running at the end of the grace period");

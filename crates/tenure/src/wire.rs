@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, NotFound, Warden};
 use tenure_backend::merge::{Member, MergedBackend};
-use tenure_backend::remote::{self, RemoteBackend};
+use tenure_backend::remote::{self, RemoteBackend, RemoteResponder};
 use tenure_backend::routes::Routes;
+use tenure_session::bridge::probe::Probe;
+use tenure_session::bridge::rules::evidence::Over;
+use tenure_session::bridge::{Era, Eras, ExchangesOnSessions, Halves, PoolLimits};
 use tenure_session::data::{DataLayer, KindOfState, Required};
 use tenure_session::exchange::{self, Caching, ExchangeLimits, Exchanges};
 use tenure_session::port::backend::Backend;
 use tenure_session::port::clock::SystemClock;
+use tenure_session::port::responder::Responder;
 use tenure_session::port::seal::Seal;
 use tenure_session::port::store::{Expected, RecordKey, Space, Store, StoreError};
 use tenure_session::runtime::{Parts, Sessions};
@@ -34,7 +38,7 @@ use tenure_transport::stdio::Stdio;
 use tenure_transport::tls;
 
 use crate::cli::Failure;
-use crate::config::{Behind, Child, Config, Durability, Offer, Upstream};
+use crate::config::{Behind, Child, Config, Durability, Offer, Speaks, Upstream};
 
 /// What is served: a server, and what its data sessions hold.
 pub(crate) struct Served {
@@ -60,10 +64,10 @@ pub(crate) fn demo() -> Served {
 pub(crate) fn served(config: &Config) -> Result<Served, Failure> {
     let warden = Once::default();
     if let Some(url) = &config.upstream.url {
-        return Ok(Served::one(upstream(url, &config.upstream)?, Vec::new()));
+        return Ok(Served::one(upstream(url, &config.upstream, config)?, Vec::new()));
     }
     if !config.child.command.is_empty() {
-        return Ok(Served::one(child(&config.child, &warden, config.limits.initialize_timeout)?, Vec::new()));
+        return Ok(Served::one(child(&config.child, &warden, config)?, Vec::new()));
     }
     if config.backends.is_empty() {
         return Ok(demo());
@@ -76,8 +80,8 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
     let (mut members, mut named) = (Vec::new(), Vec::new());
     for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
         let backend = match &elsewhere.url {
-            Some(url) => upstream(url, elsewhere),
-            None => child(program, warden, config.limits.initialize_timeout),
+            Some(url) => upstream(url, elsewhere, config),
+            None => child(program, warden, config),
         };
         let backend =
             backend.map_err(|failure| Failure::new(format!("backend `{name}`")).caused_by(failure))?;
@@ -88,31 +92,65 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
     // With some room for what stands around the lists.
     let max_list_bytes = config.limits.max_event_bytes.saturating_sub(4096);
     let merged = MergedBackend::new(members, config.limits.initialize_timeout, max_list_bytes);
-    Ok(Served { backend: Arc::new(Routes::new(Arc::new(merged), named)), kinds: Vec::new(), routes })
+    let routes_to = Routes::new(Arc::new(merged), named, |backend| bridged(backend, config));
+    Ok(Served { backend: Arc::new(routes_to), kinds: Vec::new(), routes })
 }
 
 fn child(
     config: &Child,
     warden_of_all: &Once<Arc<Warden>>,
-    start_timeout: Duration,
+    whole: &Config,
 ) -> Result<Arc<dyn Backend>, Failure> {
+    let start_timeout = whole.limits.initialize_timeout;
     let mut command = child_command(config)?;
     // A little less than whoever waits for it does: then it has failed, which is logged and makes the next one wait.
     command.limits.start_timeout = start_timeout - (start_timeout / 10).min(Duration::from_secs(1));
     command.find().map_err(|why| cannot_run(&command, &why))?;
+    let either = |command, warden: &Arc<Warden>| {
+        let legacy = ChildBackend::new(command, Some(Arc::clone(warden)));
+        let modern = legacy.modern();
+        of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Pipes, config.era, whole)
+    };
     if let Some(warden) = warden_of_all.get() {
-        return Ok(Arc::new(ChildBackend::new(command, Some(Arc::clone(warden)))));
+        return Ok(either(command, warden));
     }
     // Should this process be killed, its children must not be left behind; nothing in it can see to that.
     let warden = std::env::current_exe().and_then(|program| Warden::start(&program, &["warden"]));
     let warden = warden.map_err(|error| {
         Failure::new("cannot start the process that ends children should this one be killed").caused_by(error)
     })?;
-    let warden = warden_of_all.get_or_init(|| Arc::new(warden));
-    Ok(Arc::new(ChildBackend::new(command, Some(Arc::clone(warden)))))
+    Ok(either(command, warden_of_all.get_or_init(|| Arc::new(warden))))
 }
 
-fn upstream(url: &str, config: &Upstream) -> Result<Arc<dyn Backend>, Failure> {
+/// Requests without a session for a server that knows nothing but sessions.
+fn bridged(backend: Arc<dyn Backend>, config: &Config) -> Arc<dyn Responder> {
+    let limits = PoolLimits {
+        reuse: config.bridge.reuse,
+        max: config.bridge.max_sessions,
+        idle: config.bridge.idle,
+        open_timeout: config.limits.initialize_timeout,
+        ..PoolLimits::default()
+    };
+    Arc::new(ExchangesOnSessions::new(backend, limits))
+}
+
+/// A server of which it has to be found out which era it is of.
+fn of_either_era(
+    (legacy, modern): (Arc<dyn Backend>, Arc<dyn Probe>),
+    over: Over,
+    speaks: Speaks,
+    config: &Config,
+) -> Arc<dyn Backend> {
+    let only = match speaks {
+        Speaks::Auto => None,
+        Speaks::Legacy => Some(Era::Legacy),
+        Speaks::Modern => Some(Era::Modern),
+    };
+    let halves = Halves { legacy, modern, over, only, ttl: config.bridge.era_ttl };
+    Arc::new(Eras::new(halves, Arc::new(SystemClock), |legacy| bridged(legacy, config)))
+}
+
+fn upstream(url: &str, config: &Upstream, whole: &Config) -> Result<Arc<dyn Backend>, Failure> {
     let mut headers = Vec::new();
     for header in &config.headers {
         let (name, value) = header.split_once(':').unwrap_or((header, ""));
@@ -135,11 +173,13 @@ fn upstream(url: &str, config: &Upstream) -> Result<Arc<dyn Backend>, Failure> {
         max_message_bytes: config.max_message_bytes,
         ..remote::Upstream::new(url)
     };
-    let backend = RemoteBackend::new(&upstream).map_err(|error| {
+    let unusable = |error: String| {
         Failure::new(format!("cannot use the upstream: {error}"))
             .hint("name an endpoint such as https://mcp.example.com/mcp")
-    })?;
-    Ok(Arc::new(backend))
+    };
+    let legacy = RemoteBackend::new(&upstream).map_err(unusable)?;
+    let modern = RemoteResponder::new(&upstream).map_err(unusable)?;
+    Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Http, config.era, whole))
 }
 
 fn child_command(child: &Child) -> Result<ChildCommand, Failure> {
@@ -428,7 +468,7 @@ fn with_data_sessions(
 /// The parts of a running server.
 pub(crate) struct Assembled {
     pub(crate) sessions: Sessions,
-    pub(crate) exchanges: Option<Exchanges>,
+    pub(crate) exchanges: Exchanges,
     pub(crate) states: States,
     pub(crate) server: Server,
     pub(crate) store: Opened,
@@ -453,11 +493,7 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
     let routes = served.routes.clone();
     let Running { sessions, exchanges, states } = run(&opened, config, config.limits.clone(), served).await?;
     let endpoint = |route: Route| {
-        let endpoint = Endpoint::new(sessions.on(route.clone()), config.rules.clone());
-        match &exchanges {
-            Some(exchanges) => endpoint.with_exchanges(exchanges.on(route)),
-            None => endpoint,
-        }
+        Endpoint::new(sessions.on(route.clone()), config.rules.clone()).with_exchanges(exchanges.on(route))
     };
     let named = routes.iter().map(|name| (name.clone(), endpoint(Route::named(name))));
     let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());
@@ -508,7 +544,7 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
 /// What serves clients.
 struct Running {
     sessions: Sessions,
-    exchanges: Option<Exchanges>,
+    exchanges: Exchanges,
     states: States,
 }
 
@@ -532,22 +568,17 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
     };
     let parts = Parts { store: Arc::clone(&store), backend: Arc::clone(&backend), clock: Arc::clone(&clock) as _, limits };
     let sessions = Sessions::start(parts);
-    let exchanges = backend.responder().map(|responder| {
-        Exchanges::start(exchange::Parts {
-            responder,
-            clock,
-            limits: exchange_limits,
-            seal,
-            fanout: sessions.fanout(),
-            eras: config.eras,
-            caching: if is_ours || config.exchanges.trust_public {
-                Caching::AsSaid
-            } else {
-                Caching::Private
-            },
-        })
-        .with_tasks(Tasks::start(store, Arc::new(SystemClock), task_limits))
-    });
+    let responder = Arc::clone(&backend).responder().unwrap_or_else(|| bridged(backend, config));
+    let exchanges = Exchanges::start(exchange::Parts {
+        responder,
+        clock,
+        limits: exchange_limits,
+        seal,
+        fanout: sessions.fanout(),
+        eras: config.eras,
+        caching: if is_ours || config.exchanges.trust_public { Caching::AsSaid } else { Caching::Private },
+    })
+    .with_tasks(Tasks::start(store, Arc::new(SystemClock), task_limits));
     Ok(Running { sessions, exchanges, states })
 }
 

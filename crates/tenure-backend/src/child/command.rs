@@ -33,6 +33,8 @@ pub struct ChildLimits {
     pub start_timeout: Duration,
     /// The longest line it may write.
     pub max_line_bytes: usize,
+    /// How long the one for requests without a session stays when there are none.
+    pub idle: Duration,
     /// How long it may take to leave when its input is closed, and again when it is told to.
     pub grace: Duration,
     /// The most memory that it and each of its own children may map. `None`: no limit.
@@ -48,6 +50,7 @@ impl Default for ChildLimits {
             max: 256,
             start_timeout: Duration::from_secs(60),
             max_line_bytes: 16 << 20,
+            idle: Duration::from_secs(300),
             grace: Duration::from_secs(2),
             max_memory: None,
             max_files: None,

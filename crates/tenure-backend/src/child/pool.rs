@@ -43,15 +43,8 @@ impl Pool {
         Self { command, warden, places, ready: Mutex::default() }
     }
 
-    /// A child that has just been started, or was before; waits this long for a place. Another is started ahead.
+    /// A child that has just been started, or was before; waits this long for a place. None is started ahead.
     pub(super) async fn take(&self, patience: Duration) -> Result<Process, NoChild> {
-        let process = self.take_only(patience).await?;
-        self.fill();
-        Ok(process)
-    }
-
-    /// The same, and none is started ahead.
-    pub(super) async fn take_only(&self, patience: Duration) -> Result<Process, NoChild> {
         if let Some(process) = self.take_ready() {
             return Ok(process);
         }

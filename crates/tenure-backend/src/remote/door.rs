@@ -12,7 +12,7 @@ use super::Upstream;
 use super::events::Events;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -54,6 +54,7 @@ impl Answer {
     /// with the reason in words; whatever else is wrong, another session may put it right.
     pub(super) fn within_session(self) -> Self {
         match self {
+            Self::Refused(StatusCode::NOT_FOUND, _) => Self::Unknown,
             Self::Refused(StatusCode::BAD_REQUEST, body)
                 if !matches!(Message::parse(&body), Ok(Message::Response(_)))
                     && memchr::memmem::find(&body.to_ascii_lowercase(), b"session").is_some() =>
@@ -124,8 +125,20 @@ impl Door {
 
     /// Posts a message, of whose answer only the head is read.
     pub(super) async fn send(&self, visit: &Visit, body: Bytes) -> Result<Response, RpcError> {
+        self.deliver(self.headers_of(visit), body).await
+    }
+
+    /// Posts a message that belongs to no session, with headers of its own.
+    pub(super) async fn post_alone(&self, own: HeaderMap, body: Bytes) -> Result<Answer, RpcError> {
+        let mut headers = self.headers.clone();
+        headers.extend(own);
+        let response = self.deliver(headers, body).await?;
+        self.answer(response).await
+    }
+
+    async fn deliver(&self, headers: HeaderMap, body: Bytes) -> Result<Response, RpcError> {
         let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, JSON).header(ACCEPT, BOTH);
-        self.with(visit, request).body(body).send().await.map_err(|error| self.unreachable(error))
+        request.headers(headers).body(body).send().await.map_err(|error| self.unreachable(error))
     }
 
     /// Opens the stream of what belongs to no request, or resumes a stream.
@@ -156,6 +169,10 @@ impl Door {
     }
 
     fn with(&self, visit: &Visit, request: RequestBuilder) -> RequestBuilder {
+        request.headers(self.headers_of(visit))
+    }
+
+    fn headers_of(&self, visit: &Visit) -> HeaderMap {
         let mut headers = self.headers.clone();
         if let Some(session) = &visit.session {
             headers.insert(SESSION, session.clone());
@@ -163,7 +180,7 @@ impl Door {
         if let Some(version) = &visit.version {
             headers.insert(VERSION, version.clone());
         }
-        request.headers(headers)
+        headers
     }
 
     /// Reads the rest of an answer, unless it is a stream.
@@ -174,7 +191,6 @@ impl Door {
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match status {
             StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(Answer::Accepted),
-            StatusCode::NOT_FOUND => Ok(Answer::Unknown),
             _ if status.is_success() && kind == "text/event-stream" => {
                 Ok(Answer::Stream(Events::new(response, self.max)))
             }
@@ -346,6 +362,7 @@ mod tests {
             "No transport found for sessionId",
         ] {
             assert!(within_session(400, body), "{body}");
+            assert!(within_session(404, body), "{body}");
             assert!(!within_session(403, body), "{body}");
         }
         for body in [

@@ -13,7 +13,7 @@ use tenure_session::message::{self, Message};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
 use tenure_session::runtime::{CallContext, Outlet};
-use tenure_session::{Method, Notification, RawJson, Reason, RequestId, RpcError};
+use tenure_session::{Error, Method, Notification, RawJson, Reason, RequestId, RpcError};
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -31,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const HEAD_START: Duration = Duration::from_millis(500);
 /// Errors of a server that speaks the stateless protocol, and so not the oldest transport.
 const NEWER: RangeInclusive<i64> = -32022..=-32020;
+/// The same server may not know `initialize` at all.
+const METHOD_NOT_FOUND: i64 = -32601;
 
 /// The server as one session sees it.
 pub(super) struct Remote {
@@ -82,12 +84,11 @@ pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpe
             }
         },
         answer => {
-            let is_status = match &answer {
-                Answer::Refused(status, _) => matches!(status.as_u16(), 400 | 405),
-                answer => matches!(answer, Answer::Unknown),
-            };
+            let is_status =
+                matches!(&answer, Answer::Refused(status, _) if matches!(status.as_u16(), 400 | 404 | 405));
             let error = refusal(answer);
-            return Err(NotOpened { takes_no_post: is_status && !NEWER.contains(&error.code()), error });
+            let is_newer = NEWER.contains(&error.code()) || error.code() == METHOD_NOT_FOUND;
+            return Err(NotOpened { takes_no_post: is_status && !is_newer, error });
         }
     };
     let answered = result.read::<Answered>().ok();
@@ -235,21 +236,29 @@ fn outcome(door: &Door, data: &Bytes, id: &RequestId) -> Option<Reply> {
     })
 }
 
-fn no_answer() -> RpcError {
+pub(super) fn no_answer() -> RpcError {
     broken("The server's answer is not an answer")
 }
 
 /// The error for an answer that is none: the server's own, if it sent one.
 pub(super) fn refusal(answer: Answer) -> RpcError {
     match answer {
-        Answer::Refused(status, body) => match Message::parse(&body) {
-            Ok(Message::Response(response)) => response.outcome.err().unwrap_or_else(|| broken("no answer")),
-            // An error without an id is no response, but says what is wrong.
-            _ => error_in(&body).unwrap_or_else(|| broken(&format!("The server answered {status}"))),
-        },
-        Answer::Unknown => broken("The server answered 404 Not Found"),
+        Answer::Refused(status, body) => error_of(&body).unwrap_or_else(|| {
+            let words = format!("The server answered {status}");
+            Error::new(Reason::BackendUnavailable, words).with("status", status.as_u16()).to_rpc()
+        }),
+        Answer::Unknown => broken("The server has forgotten the session"),
         Answer::Accepted => broken("The server took the request and gave no answer"),
         Answer::Json(_) | Answer::Stream(_) => no_answer(),
+    }
+}
+
+/// The error that the body of a refusal carries.
+pub(super) fn error_of(body: &Bytes) -> Option<RpcError> {
+    match Message::parse(body) {
+        Ok(Message::Response(response)) => response.outcome.err(),
+        // An error without an id is no response, but says what is wrong.
+        _ => error_in(body),
     }
 }
 

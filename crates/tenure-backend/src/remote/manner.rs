@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenure_session::RpcError;
 use tenure_session::port::backend::{Open, Opened};
+use tenure_session::{Reason, RpcError};
 use tokio::time::Instant;
 
 use super::door::Door;
@@ -47,8 +47,9 @@ impl Manner {
                 *self.older_since.lock() = Some(Instant::now());
                 http_sse::open(stream, open).await
             }
-            Ok(None) => Err(refused),
-            Err(error) => Err(error),
+            // What the server itself wrote says more than that this was in vain too.
+            Err(error) if refused.is(Reason::BackendUnavailable) => Err(error),
+            Ok(None) | Err(_) => Err(refused),
         }
     }
 

@@ -7,6 +7,8 @@
 //! server asks of the client is bounded (`questions`), and whatever becomes of a session here, the one there is ended
 //! (`stay`). Nothing of the client's own credentials is passed on.
 //! Over HTTP+SSE a session there is one stream, and lives as long as that (`http_sse`).
+//!
+//! All that is for servers with sessions. Requests without one, of the modern era, are posted as they are ([`modern`]).
 
 mod door;
 mod events;
@@ -15,6 +17,7 @@ mod http_sse;
 mod link;
 mod listen;
 mod manner;
+pub mod modern;
 mod notes;
 mod questions;
 mod stay;
@@ -25,6 +28,8 @@ use std::time::Duration;
 use tenure_session::RpcError;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Open, Opened};
+
+pub use self::modern::RemoteResponder;
 
 use self::door::Door;
 use self::manner::Manner;
@@ -75,6 +80,12 @@ impl RemoteBackend {
     /// When the URL or a header makes no sense.
     pub fn new(upstream: &Upstream) -> Result<Self, String> {
         Ok(Self { door: Arc::new(Door::new(upstream)?), manner: Arc::new(Manner::unknown()) })
+    }
+
+    /// The other half of the same server, for requests without a session. Both share their connections. Whether the
+    /// server is of that era is for the server to say; see [`tenure_session::bridge::probe`].
+    pub fn modern(&self) -> RemoteResponder {
+        RemoteResponder::at(Arc::clone(&self.door))
     }
 }
 

@@ -1,17 +1,33 @@
 //! Between the eras: a client of one and a server of the other.
 //!
 //! A session's client in front of a server that knows no sessions, and a modern client in front of a server that
-//! knows nothing else. What has to be said in other words is decided in [`rules`], which are pure. The bridges
-//! themselves are wrappers of ports: [`ExchangesOnSessions`] answers exchanges out of sessions.
+//! knows nothing else. What has to be said in other words is decided in [`rules`], which are pure. The rest stands
+//! between two ports and knows nothing else: [`SessionsOnExchanges`] is a backend over a responder,
+//! [`ExchangesOnSessions`] a responder over a backend, and [`Eras`] chooses for each client the half of a server that
+//! speaks its language, or the bridge.
 
+mod discovery;
+mod eras;
 mod exchanges;
 mod feeds;
+mod guise;
+mod held;
+mod listening;
 mod listens;
 mod pool;
+pub mod probe;
+mod relisten;
+pub mod rounds;
 pub mod rules;
 mod seat;
+mod sessions;
 mod slot;
 mod turn;
+mod upstream_feeds;
+mod verdicts;
+mod watched;
 
+pub use eras::{ERA_TTL, Era, Eras, Halves};
 pub use exchanges::ExchangesOnSessions;
 pub use pool::{PoolLimits, Reuse};
+pub use sessions::SessionsOnExchanges;

@@ -19,7 +19,7 @@ const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 impl Inner {
     /// Answers a request: the server does, unless it is about tasks that are kept here.
     pub(super) fn respond(self: &Arc<Self>, work: &Arc<Work>, call: Call) -> BoxFuture<Reply> {
-        let Some(tasks) = self.kept_tasks() else { return self.responder.respond(call) };
+        let Some(tasks) = self.kept_tasks(work.fanout.route()) else { return self.responder.respond(call) };
         match call.request.method {
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
                 let (tasks, whose) = (tasks.clone(), work.whose());

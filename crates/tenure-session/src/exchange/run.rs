@@ -268,7 +268,7 @@ impl Run {
     }
 
     pub(super) fn respond(&self, reply: Reply) -> Turn {
-        let reply = self.inner.complete(&self.request, reply);
+        let reply = self.inner.complete(self.work.fanout.route(), &self.request, reply);
         let code = reply.as_ref().err().map(RpcError::code);
         let mut body = message::write_response(&self.request.id, &reply);
         let limit = self.work.limits.max_event_bytes;

@@ -115,7 +115,7 @@ impl Run {
     /// Grants the wish that the call becomes a task. `Ready` with the answer to the attempt, or with nothing if the
     /// call stays what it was.
     pub(super) fn poll_wishes(&mut self, wish: TaskWish, cx: &mut Context<'_>) -> Poll<Option<Turn>> {
-        let Some(tasks) = self.inner.kept_tasks() else {
+        let Some(tasks) = self.inner.kept_tasks(self.work.fanout.route()) else {
             return Poll::Ready(self.deny(&Ok(Became::No)));
         };
         let becoming = self.becoming.get_or_insert_with(|| {
@@ -188,7 +188,7 @@ impl Inner {
                 drop(tokio::time::timeout(LAST_WORDS, &mut reply).await);
             }
         };
-        if let Some(tasks) = self.kept_tasks() {
+        if let Some(tasks) = self.kept_tasks(work.fanout.route()) {
             tokio::join!(tasks.settle(&live, end), last_words);
         }
         drop(listed);

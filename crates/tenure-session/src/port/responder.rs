@@ -7,6 +7,7 @@
 use super::BoxFuture;
 use super::backend::{Call, Reply};
 use crate::call::Fanout;
+use crate::id::Route;
 use crate::message::RawJson;
 
 /// Answers exchanges.
@@ -28,9 +29,11 @@ pub trait Responder: Send + Sync + 'static {
         false
     }
 
-    /// Whether tasks are the server's own affair: it makes them, and answers `tasks/get`, `tasks/update` and
-    /// `tasks/cancel` and listens to tasks itself. Otherwise its calls can become tasks that are kept for it.
-    fn keeps_tasks(&self) -> bool {
+    /// Whether tasks are the server's own affair at an endpoint: it has none, or it makes them, and answers
+    /// `tasks/get`, `tasks/update` and `tasks/cancel` and listens to tasks itself. Otherwise its calls can become tasks
+    /// that are kept for it.
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        let _ = route;
         false
     }
 

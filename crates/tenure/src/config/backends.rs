@@ -65,7 +65,8 @@ fn one(table: &Table, defaults: &Draft, earlier: &[Backend]) -> Result<Backend, 
                 word(entry, &|text| text.is_empty() || is_prefix(text), "letters, digits and dashes, or \"\"")
                     .map(|word| prefix = Some(word))
             }
-            _ => lay(entry, &mut draft).map(|path| set.push((path, entry.origin.clone()))),
+            _ => lay(entry, &mut draft)
+                .map(|paths| set.extend(paths.into_iter().map(|path| (path, entry.origin.clone())))),
         };
         problems.extend(laid.err());
     }
@@ -103,8 +104,10 @@ fn keys() -> impl Iterator<Item = (&'static str, &'static Key)> {
     of_sections.map(|key| (key.split().1, key))
 }
 
-fn lay(entry: &Entry, draft: &mut Draft) -> Result<&'static str, Problem> {
-    let Some((_, key)) = keys().find(|(name, _)| *name == entry.name) else {
+/// Sets what an entry names, in both sections if both have it: a table is about one of them.
+fn lay(entry: &Entry, draft: &mut Draft) -> Result<Vec<&'static str>, Problem> {
+    let named: Vec<_> = keys().filter(|(name, _)| *name == entry.name).map(|(_, key)| key).collect();
+    if named.is_empty() {
         let known = keys().map(|(name, _)| name).chain(["name", "prefix"]);
         let hint = match similar(&entry.name, known) {
             Some(name) => format!("did you mean `{name}`?"),
@@ -112,12 +115,14 @@ fn lay(entry: &Entry, draft: &mut Draft) -> Result<&'static str, Problem> {
         };
         let what = format!("unknown key `{}` in a `[[backend]]`", entry.name);
         return Err(problem(&entry.origin, &what, &hint));
-    };
-    (key.set)(draft, &entry.raw).map_err(|refusal| {
-        let (subject, expected) = (entry.origin.subject(&entry.name), (key.expected)());
-        Problem { what: format!("{subject} is {}, expected {expected}", entry.found), hint: refusal.hint }
-    })?;
-    Ok(key.path)
+    }
+    for key in &named {
+        (key.set)(draft, &entry.raw).map_err(|refusal| {
+            let (subject, expected) = (entry.origin.subject(&entry.name), (key.expected)());
+            Problem { what: format!("{subject} is {}, expected {expected}", entry.found), hint: refusal.hint }
+        })?;
+    }
+    Ok(named.into_iter().map(|key| key.path).collect())
 }
 
 fn word(entry: &Entry, fits: &dyn Fn(&str) -> bool, expected: &str) -> Result<String, Problem> {

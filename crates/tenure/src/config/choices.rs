@@ -1,12 +1,13 @@
 //! Forms that choose: yes or no, one of some names, and what is logged.
 
 use tenure_session::Eras;
+use tenure_session::bridge::Reuse;
 use tenure_session::data::Required;
 use tenure_session::limits::{OnGap, UnknownEventId};
 use tenure_session::phase::Gate;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
-use super::effective::{Durability, LogFormat, Offer};
+use super::effective::{Durability, LogFormat, Offer, Speaks};
 use super::forms::{Form, Raw, Refusal, quoted};
 use super::lookup::similar;
 use super::profile::Profile;
@@ -90,6 +91,16 @@ impl Choice for Durability {
 impl Choice for Eras {
     const ALL: &'static [(&'static str, Self)] =
         &[("both", Self::Both), ("legacy", Self::Legacy), ("modern", Self::Modern)];
+}
+
+impl Choice for Speaks {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("auto", Self::Auto), ("legacy", Self::Legacy), ("modern", Self::Modern)];
+}
+
+impl Choice for Reuse {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("principal", Self::Principal), ("request", Self::Request)];
 }
 
 impl Choice for Offer {

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tenure_session::bridge::{ERA_TTL, PoolLimits, Reuse};
 use tenure_session::data::Policy;
 use tenure_session::exchange::ExchangeLimits;
 use tenure_session::state::StateLimits;
@@ -58,6 +59,8 @@ pub struct Config {
     pub exchanges: Exchanges,
     /// How tasks are bounded.
     pub tasks: TaskLimits,
+    /// How clients of one era and servers of the other are brought together.
+    pub bridge: Bridge,
     /// How long requests in flight may take to finish once the process was told to stop.
     pub shutdown_grace: Duration,
     /// Bytes of events that the memory store keeps of all sessions together.
@@ -115,6 +118,8 @@ pub struct Child {
     pub max_memory: Option<usize>,
     /// The most files that it may have open.
     pub max_files: Option<usize>,
+    /// Which revisions it speaks.
+    pub era: Speaks,
 }
 
 impl Default for Child {
@@ -130,6 +135,7 @@ impl Default for Child {
             max_line_bytes: 16 << 20,
             max_memory: None,
             max_files: None,
+            era: Speaks::Auto,
         }
     }
 }
@@ -145,6 +151,40 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     /// The largest message from it.
     pub max_message_bytes: usize,
+    /// Which revisions it speaks.
+    pub era: Speaks,
+}
+
+/// Which revisions a server behind speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Speaks {
+    /// To be found out.
+    #[default]
+    Auto,
+    /// Those with sessions.
+    Legacy,
+    /// Those without.
+    Modern,
+}
+
+/// How clients of one era and servers of the other are brought together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bridge {
+    /// Who may use a session towards a server again.
+    pub reuse: Reuse,
+    /// Sessions towards each server.
+    pub max_sessions: usize,
+    /// How long such a session is kept unused.
+    pub idle: Duration,
+    /// How long it is believed which revisions a server speaks.
+    pub era_ttl: Duration,
+}
+
+impl Default for Bridge {
+    fn default() -> Self {
+        let limits = PoolLimits::default();
+        Self { reuse: limits.reuse, max_sessions: limits.max, idle: limits.idle, era_ttl: ERA_TTL }
+    }
 }
 
 impl Default for Upstream {
@@ -154,6 +194,7 @@ impl Default for Upstream {
             headers: Vec::new(),
             connect_timeout: Duration::from_secs(5),
             max_message_bytes: 16 << 20,
+            era: Speaks::Auto,
         }
     }
 }
@@ -244,6 +285,7 @@ impl Default for Config {
             data: DataSessions::default(),
             exchanges: Exchanges::default(),
             tasks: TaskLimits::default(),
+            bridge: Bridge::default(),
             shutdown_grace: Duration::from_secs(10),
             max_total_event_bytes: 1 << 30,
         }

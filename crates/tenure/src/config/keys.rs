@@ -6,10 +6,11 @@
 use std::path::PathBuf;
 
 use tenure_session::Eras;
+use tenure_session::bridge::Reuse;
 use tenure_session::limits::{OnGap, UnknownEventId};
 
 use super::choices::{Code, LogFilter, OneOf, Strict, Tools, YesNo};
-use super::effective::{Config, Durability, LogFormat, Offer};
+use super::effective::{Config, Durability, LogFormat, Offer, Speaks};
 use super::forms::{Form, Optional, Raw, Refusal};
 use super::measures::{Count, Size, Span, SpanOrInfinity, SpanOrZero};
 use super::places::{Address, Endpoint, File, Headers, Hosts, Origins, StoreUrl, Words};
@@ -105,6 +106,7 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
         "tasks",
         "Calls of revision 2026-07-28 whose clients come back for the outcome. They are kept in the store.",
     ),
+    ("bridge", "Clients of one era and a server of the other."),
     ("timeouts", "How long others may take to answer."),
     ("shutdown", "What happens when the process is told to stop."),
 ];
@@ -203,6 +205,9 @@ keys! {
     /// Whether one process serves all sessions, and not one each. Only for servers that keep nothing for a single
     /// client: they cannot tell their clients apart, and cannot ask them anything.
     "child.share": YesNo => config.child.share;
+    /// Which revisions it speaks: `legacy` those with sessions, `modern` 2026-07-28 and later, `auto` to find out. A
+    /// client of the other kind is served all the same.
+    "child.era": OneOf<Speaks> => config.child.era;
     /// How many are started ahead, so that a session need not wait for one to come up.
     "child.warm": Count<0> => config.child.warm;
     /// How many there may be at once, those that are leaving or were started ahead included. Beyond that `initialize`
@@ -226,6 +231,9 @@ keys! {
     "upstream.connect_timeout": Span => config.upstream.connect_timeout;
     /// The largest message from it.
     "upstream.max_message": Size<1024> => config.upstream.max_message_bytes;
+    /// Which revisions it speaks: `legacy` those with sessions, `modern` 2026-07-28 and later, `auto` to find out. A
+    /// client of the other kind is served all the same.
+    "upstream.era": OneOf<Speaks> => config.upstream.era;
 
     /// A session that nobody uses for this long expires. May be `infinity`.
     "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;
@@ -335,6 +343,17 @@ keys! {
     "tasks.max_ttl": Span => config.tasks.max_ttl;
     /// How often clients are told to look after a task, if its server does not say.
     "tasks.poll": Span => config.tasks.poll;
+
+    /// Who may use a session towards a server that knows nothing else, after the request that it was opened for:
+    /// `principal` later requests of the same caller, `request` nobody. Without authentication all callers are one: if
+    /// the server keeps something for each session and its clients must not share it, use `request`.
+    "bridge.reuse": OneOf<Reuse> => config.bridge.reuse;
+    /// Sessions that are kept for requests without one, towards each server.
+    "bridge.max_sessions": Count<2> => config.bridge.max_sessions;
+    /// Such a session that nobody uses for this long is closed.
+    "bridge.idle": Span => config.bridge.idle;
+    /// How long it is believed which revisions a server speaks, unless an answer says otherwise.
+    "bridge.era_ttl": Span => config.bridge.era_ttl;
 
     /// The longest a backend may take for `initialize`.
     "timeouts.initialize": Span => config.limits.initialize_timeout;

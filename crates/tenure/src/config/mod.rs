@@ -30,7 +30,10 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use effective::{Behind, Child, Config, DataSessions, Durability, Log, LogFormat, Offer, Tls, Upstream};
+pub use effective::{
+    Behind, Bridge, Child, Config, DataSessions, Durability, Exchanges, Log, LogFormat, Offer, Speaks, Tls,
+    Upstream,
+};
 pub use error::{ConfigError, Warning};
 pub use profile::Profile;
 pub use sources::Sources;

@@ -91,6 +91,7 @@ fn no_sources_show_the_defaults() {
         env = []                                 # default
         # folder is not set
         share = false                            # default
+        era = "auto"                             # default
         warm = 1                                 # default
         max = 256                                # default
         grace = "2s"                             # default
@@ -103,6 +104,7 @@ fn no_sources_show_the_defaults() {
         headers = []                             # default
         connect_timeout = "5s"                   # default
         max_message = "16MiB"                    # default
+        era = "auto"                             # default
 
         [session]
         idle_ttl = "30m"                         # default
@@ -154,6 +156,12 @@ fn no_sources_show_the_defaults() {
         stream_after = "10s"                     # default
         trust_public = false                     # default
         # state_key_file is not set
+
+        [bridge]
+        reuse = "principal"                      # default
+        max_sessions = 64                        # default
+        idle = "1m"                              # default
+        era_ttl = "1h"                           # default
 
         [timeouts]
         initialize = "1m"                        # default
@@ -226,6 +234,8 @@ fn the_later_layer_wins_and_show_says_which() {
 
         [exchanges]
         # state_key_file is not set
+
+        [bridge]
 
         [timeouts]
 

@@ -13,9 +13,9 @@ use tenure_session::runtime::{Fanout, News, Outlet};
 use tenure_session::{Method, RawJson, rules};
 
 use super::super::pipes::Ear;
+use super::super::splice;
 use super::levels::Levels;
 use super::member::{Member, Said};
-use super::splice;
 use super::topics::Topics;
 use super::traffic::Traffic;
 use crate::traffic::gone;

@@ -1,7 +1,7 @@
 //! One child for many sessions, for servers that keep nothing for a single client.
 //!
 //! The first session starts it (`slot`), we shake hands with it ourselves (`server`), and every session has a link of
-//! its own (`link`). Requests are kept apart by numbers of ours (`traffic`, `splice`); what else the server says goes
+//! its own (`link`). Requests are kept apart by numbers of ours (`traffic`); what else the server says goes
 //! to whom it concerns (`crowd`), in order and without waiting for anybody (`member`). Subscriptions and log levels
 //! are put together from what the sessions want (`topics`, `levels`).
 
@@ -11,7 +11,6 @@ mod link;
 mod member;
 mod server;
 mod slot;
-mod splice;
 mod topics;
 mod traffic;
 

@@ -15,9 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::pool::NoChild;
-use super::super::process::Process;
-use super::super::{Inner, PATIENCE, not_started};
+use super::super::Inner;
 use super::link::SharedLink;
 use super::server::{NoServer, Server};
 use crate::traffic::gone;
@@ -162,32 +160,23 @@ async fn start(
     began: Instant,
     given_up: &CancellationToken,
 ) -> Option<Result<Server, RpcError>> {
-    let process = match given_up.run_until_cancelled(process(inner)).await? {
+    let process = match given_up.run_until_cancelled(inner.starter.process(LABEL)).await? {
         Ok(process) => process,
         Err(error) => return Some(Err(error)),
     };
-    let limits = &inner.command.limits;
+    let limits = &inner.starter.command.limits;
     // Whoever waits does so since we began, and shall hear from us why it failed; a server gets half the time at least.
     let patience = limits.start_timeout.saturating_sub(began.elapsed()).max(limits.start_timeout / 2);
     match Server::start(process, limits, patience, given_up).await {
         Ok((server, life)) => {
             tracing::info!(child = server.id(), "a server for all sessions has come up");
-            inner.backoff.came_up(LABEL.to_owned(), life);
+            inner.starter.backoff.came_up(LABEL.to_owned(), life);
             Some(Ok(server))
         }
         Err(NoServer::GivenUp) => {
             tracing::debug!("nobody waits any more for the server that was being started");
             None
         }
-        Err(NoServer::Failed(failure)) => Some(Err(inner.failed(LABEL, &failure))),
-    }
-}
-
-async fn process(inner: &Inner) -> Result<Process, RpcError> {
-    inner.wait_out(LABEL).await?;
-    match inner.pool.take_only(PATIENCE).await {
-        Ok(process) => Ok(process),
-        Err(NoChild::Full) => Err(inner.full()),
-        Err(NoChild::Failed(error)) => Err(inner.failed(LABEL, &not_started(&error))),
+        Err(NoServer::Failed(failure)) => Some(Err(inner.starter.failed(LABEL, &failure))),
     }
 }

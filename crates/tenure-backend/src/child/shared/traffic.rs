@@ -16,8 +16,8 @@ use tenure_session::runtime::CallContext;
 use tenure_session::{Method, RawJson, Reason, RequestId, RpcError};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use super::super::splice::{Marks, marked};
 use super::member::{Member, Said};
-use super::splice;
 use crate::traffic::{gone, line};
 
 /// Answers to questions of the server that may wait to be written. Beyond that it gets none.
@@ -52,16 +52,7 @@ pub(super) struct Caller {
     pub(super) member: Arc<Member>,
     pub(super) context: Arc<CallContext>,
     /// What it is called in progress notifications, if the client wants any.
-    pub(super) tokens: Option<Tokens>,
-}
-
-/// One request has two tokens.
-#[derive(Clone)]
-pub(super) struct Tokens {
-    /// The client's.
-    pub(super) own: RawJson,
-    /// Ours, which the server knows.
-    pub(super) ours: splice::Token,
+    pub(super) tokens: Option<Marks>,
 }
 
 /// A request on its way. It is forgotten when this is dropped, and withdrawn if there is no answer yet.
@@ -226,19 +217,6 @@ impl Traffic {
         // Should the server have no room for it, it finds out by itself that nobody wants the answer.
         let _ = self.out.try_send(line(&text));
     }
-}
-
-/// The params of a request with our own token instead of the client's.
-fn marked(params: Option<RawJson>, number: u64) -> Result<(Option<RawJson>, Option<Tokens>), RpcError> {
-    let Some(params) = params else { return Ok((None, None)) };
-    // What we cannot read, the server may be able to.
-    let found = splice::tokens(&params)
-        .map_err(|_| RpcError::of(Reason::InvalidParams, "The names in the params cannot be read"))?;
-    let Some(found) = found else { return Ok((Some(params), None)) };
-    let ours = splice::Token::new(number)
-        .map_err(|error| RpcError::of(Reason::Internal, format!("No random number can be had: {error}")))?;
-    let params = found.exchange(&params, &ours);
-    Ok((Some(params), Some(Tokens { own: found.own, ours })))
 }
 
 impl Waiting {

@@ -7,7 +7,7 @@
 
 use super::codes::{self, HEADER_MISMATCH, MISSING_CAPABILITY, VERSION_NOT_SERVED};
 use super::edit::{self, Object};
-use crate::error::RpcError;
+use crate::error::{Reason, RpcError};
 use crate::message::RawJson;
 use crate::protocol::Revision;
 
@@ -17,6 +17,15 @@ pub enum Way {
     /// Over HTTP; without a status if no answer came.
     Http(Option<u16>),
     /// Over pipes, where silence is an answer: servers wait for `initialize`, or exit.
+    Pipes,
+}
+
+/// How a server is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Over {
+    /// By HTTP.
+    Http,
+    /// By the pipes of a child process.
     Pipes,
 }
 
@@ -40,6 +49,26 @@ pub enum Verdict {
     No,
     /// The answer does not tell.
     Unknown,
+}
+
+/// Reads how a server answered out of the error that one of its halves gives in place of an answer.
+///
+/// An error that the server wrote passes through the halves as it is. Where there was none, theirs is our own: its
+/// `data.status` is the status that the server answered with, if it answered at all. A limit of ours, or our own
+/// end, is nothing that the server said.
+pub fn heard(over: Over, error: &RpcError) -> (Way, Said<'_>) {
+    const BROKEN: [Reason; 2] = [Reason::BackendUnavailable, Reason::TimedOut];
+    const OURS: [Reason; 4] =
+        [Reason::TooManyProcesses, Reason::Draining, Reason::Interrupted, Reason::Cancelled];
+    let is = |reasons: &[Reason]| reasons.iter().any(|reason| error.is(*reason));
+    let status = || codes::data(error)?.get("status")?.parse().ok();
+    match over {
+        Over::Http if is(&BROKEN) => (Way::Http(status()), Said::Nothing),
+        Over::Pipes if is(&BROKEN) => (Way::Pipes, Said::Nothing),
+        _ if is(&OURS) => (Way::Http(None), Said::Nothing),
+        Over::Http => (Way::Http(Some(200)), Said::Error(error)),
+        Over::Pipes => (Way::Pipes, Said::Error(error)),
+    }
 }
 
 /// What the answer to `server/discover` says about the modern era, where `version` is the one that we speak.
@@ -111,6 +140,17 @@ pub fn of_exchange(error: &RpcError, version: &str) -> Verdict {
     }
 }
 
+/// Whether an error in answer to a modern request may come from a server that does not know what that is, so that
+/// it is worth asking for its era again: servers with sessions refuse what belongs to none.
+pub fn casts_doubt(error: &RpcError) -> bool {
+    const USUAL: [i64; 3] = [-32600, -32000, -32001];
+    match heard(Over::Http, error) {
+        (way @ Way::Http(Some(400..)), Said::Nothing) => !tells_nothing(way),
+        (_, Said::Error(error)) => USUAL.contains(&error.code()),
+        _ => false,
+    }
+}
+
 fn served(result: &RawJson, version: &str) -> Verdict {
     match super::introduction::serves(result, version) {
         true => Verdict::Yes,
@@ -122,7 +162,8 @@ fn offers(error: &RpcError) -> Option<Vec<String>> {
     serde_json::from_str(codes::data(error)?.get("supported")?).ok()
 }
 
-fn tells_nothing(way: Way) -> bool {
+/// Whether a server that answered in this way said nothing about eras, whatever it said.
+pub fn tells_nothing(way: Way) -> bool {
     match way {
         Way::Http(Some(status)) => matches!(status, 300..=399 | 401 | 403 | 408 | 429 | 500..),
         Way::Http(None) => true,
@@ -220,5 +261,27 @@ mod tests {
         assert_eq!(of(back), Verdict::No);
         assert_eq!(of(r#"{"code":-32021,"message":"m"}"#), Verdict::Yes);
         assert_eq!(of(r#"{"code":-32601,"message":"m"}"#), Verdict::Unknown);
+    }
+
+    #[test]
+    fn what_the_halves_errors_say() {
+        let own = |reason| crate::error::Error::new(reason, "m");
+        let table = [
+            (own(Reason::BackendUnavailable).with("status", 404).to_rpc(), Verdict::No, Verdict::No),
+            (own(Reason::BackendUnavailable).with("status", 503).to_rpc(), Verdict::Unknown, Verdict::No),
+            (own(Reason::BackendUnavailable).to_rpc(), Verdict::Unknown, Verdict::No),
+            (own(Reason::TimedOut).to_rpc(), Verdict::Unknown, Verdict::No),
+            (own(Reason::TooManyProcesses).to_rpc(), Verdict::Unknown, Verdict::Unknown),
+            (own(Reason::Draining).to_rpc(), Verdict::Unknown, Verdict::Unknown),
+            // A server's own words, also those of one like us.
+            (own(Reason::MethodNotFound).to_rpc(), Verdict::No, Verdict::No),
+            (RpcError::new(-32020, "m"), Verdict::Yes, Verdict::Yes),
+        ];
+        for (error, by_http, by_pipes) in table {
+            for (over, expected) in [(Over::Http, by_http), (Over::Pipes, by_pipes)] {
+                let (way, said) = heard(over, &error);
+                assert_eq!(of_discover(way, said, "2026-07-28"), expected, "{over:?} {error:?}");
+            }
+        }
     }
 }

@@ -9,18 +9,43 @@ use bytes::BytesMut;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use tenure_session::RawJson;
+use tenure_session::{RawJson, Reason, RpcError};
+
+/// One request has two tokens.
+#[derive(Clone)]
+pub(super) struct Marks {
+    /// The client's.
+    pub(super) own: RawJson,
+    /// Ours, which the server knows.
+    pub(super) ours: Token,
+}
+
+/// The params of the request of this number with our own token instead of the client's.
+pub(super) fn marked(
+    params: Option<RawJson>,
+    number: u64,
+) -> Result<(Option<RawJson>, Option<Marks>), RpcError> {
+    let Some(params) = params else { return Ok((None, None)) };
+    // What we cannot read, the server may be able to.
+    let found = tokens(&params)
+        .map_err(|_| RpcError::of(Reason::InvalidParams, "The names in the params cannot be read"))?;
+    let Some(found) = found else { return Ok((Some(params), None)) };
+    let ours = Token::new(number)
+        .map_err(|error| RpcError::of(Reason::Internal, format!("No random number can be had: {error}")))?;
+    let params = found.exchange(&params, &ours);
+    Ok((Some(params), Some(Marks { own: found.own, ours })))
+}
 
 /// Where the tokens are in the params of a request, and the last of them.
-pub(super) struct Tokens {
+struct Tokens {
     places: Vec<Range<usize>>,
     /// What the client calls the request, as most readers understand it.
-    pub(super) own: RawJson,
+    own: RawJson,
 }
 
 /// The client's tokens in the params of a request, if there are any. Fails if a reader with other habits might find some
 /// where we do not.
-pub(super) fn tokens(params: &RawJson) -> serde_json::Result<Option<Tokens>> {
+fn tokens(params: &RawJson) -> serde_json::Result<Option<Tokens>> {
     let text = params.bytes();
     let mut places = Vec::new();
     for meta in members(text, "_meta")? {
@@ -34,7 +59,7 @@ pub(super) fn tokens(params: &RawJson) -> serde_json::Result<Option<Tokens>> {
 
 impl Tokens {
     /// The params that they were found in, with our token instead.
-    pub(super) fn exchange(&self, params: &RawJson, ours: &Token) -> RawJson {
+    fn exchange(&self, params: &RawJson, ours: &Token) -> RawJson {
         exchange(params, &self.places, format!("\"{}\"", ours.text).as_bytes())
     }
 }
@@ -48,7 +73,7 @@ pub(super) struct Token {
 
 impl Token {
     /// One for the request of this number.
-    pub(super) fn new(number: u64) -> Result<Self, getrandom::Error> {
+    fn new(number: u64) -> Result<Self, getrandom::Error> {
         let mut chance = [0; 16];
         getrandom::fill(&mut chance)?;
         Ok(Self { text: format!("{number}-{:032x}", u128::from_ne_bytes(chance)).into() })
@@ -74,6 +99,21 @@ pub(super) fn replace(object: &RawJson, name: &'static str, value: &[u8]) -> Raw
     let text = object.bytes();
     let found = members(text, name).unwrap_or_default();
     let places: Vec<_> = found.into_iter().map(|found| range(text, found)).collect();
+    exchange(object, &places, value)
+}
+
+/// What an object's `_meta` says under a name, as most readers understand it.
+pub(super) fn in_meta<'a>(object: &'a RawJson, name: &'static str) -> Option<&'a RawValue> {
+    let meta = members(object.bytes(), "_meta").ok()?.pop()?;
+    members(meta.get().as_bytes(), name).ok()?.pop()
+}
+
+/// The same object with another value for what its `_meta` has under a name.
+pub(super) fn replace_in_meta(object: &RawJson, name: &'static str, value: &[u8]) -> RawJson {
+    let text = object.bytes();
+    let metas = members(text, "_meta").unwrap_or_default();
+    let found = metas.into_iter().flat_map(|meta| members(meta.get().as_bytes(), name).unwrap_or_default());
+    let places: Vec<_> = found.map(|found| range(text, found)).collect();
     exchange(object, &places, value)
 }
 
@@ -226,6 +266,26 @@ mod tests {
             [r#"{"progressToken":"x-41"}"#, r#"{"progressToken":41}"#, r#"{"progressToken":"41"}"#, "{}"]
         {
             assert!(Token::read(&RawJson::trusted(other)).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn only_the_member_of_meta_is_exchanged() {
+        const NAME: &str = "a/b";
+        for (object, found, replaced) in [
+            (
+                r#"{ "a/b":1, "_meta" : {"x":2, "a\/b" : 5 } }"#,
+                Some("5"),
+                r#"{ "a/b":1, "_meta" : {"x":2, "a\/b" : "n" } }"#,
+            ),
+            (r#"{"_meta":{"a/b":5,"a/b":6}}"#, Some("6"), r#"{"_meta":{"a/b":"n","a/b":"n"}}"#),
+            (r#"{"_meta":{}}"#, None, r#"{"_meta":{}}"#),
+            (r#"{"_meta":5,"a/b":1}"#, None, r#"{"_meta":5,"a/b":1}"#),
+            ("[]", None, "[]"),
+        ] {
+            let object = RawJson::trusted(object);
+            assert_eq!(in_meta(&object, NAME).map(RawValue::get), found);
+            assert_eq!(replace_in_meta(&object, NAME, br#""n""#).bytes(), replaced);
         }
     }
 

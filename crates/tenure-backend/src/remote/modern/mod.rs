@@ -1,0 +1,177 @@
+//! Servers elsewhere in the modern era: every request stands alone, and is posted alone.
+//!
+//! What the client sent passes as it is, its id and its `_meta` included; ids need not be ours, since nothing else is
+//! on the request's connection, and what names a listen by its id stays right. The headers that repeat the body are
+//! written here (`headers`), those of a tool's arguments by what the tool's schema said when it was last listed
+//! (`tools`). An answer is JSON or a stream of events (`post`); what the server says before it goes through the
+//! call's context in order. Streams are not resumed: there is nothing to resume them by. Dropping the future closes
+//! the connection, and that is how the server hears that nobody waits any more.
+//!
+//! A server that does not like the headers of a `tools/call` (-32020) did not carry it out. Then the tools are
+//! listed anew and it is asked once more, and never more often.
+//!
+//! Which era the server is of is asked with [`Probe::probe`]; [`tenure_session::bridge::probe`] says how to use it.
+//! The legacy half is [`RemoteBackend`](super::RemoteBackend).
+
+mod headers;
+mod post;
+mod tools;
+
+use std::sync::Arc;
+
+use tenure_session::bridge::probe::{Answer, Attempt, Probe};
+use tenure_session::bridge::rules::codes::HEADER_MISMATCH;
+use tenure_session::bridge::rules::evidence::Way;
+use tenure_session::bridge::rules::result;
+use tenure_session::call::CallContext;
+use tenure_session::exchange::Meta;
+use tenure_session::port::BoxFuture;
+use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::responder::Responder;
+use tenure_session::{Method, Reason, Request, RequestId, Route, RpcError};
+
+use self::tools::Tools;
+use super::Upstream;
+use super::door::Door;
+
+/// How many pages of tools are asked for to find one.
+const PAGES: usize = 32;
+
+/// A responder in front of a server elsewhere.
+pub struct RemoteResponder {
+    server: Arc<Server>,
+}
+
+struct Server {
+    door: Arc<Door>,
+    tools: Tools,
+}
+
+impl RemoteResponder {
+    /// A responder in front of this server.
+    ///
+    /// # Errors
+    /// When the URL or a header makes no sense.
+    pub fn new(upstream: &Upstream) -> Result<Self, String> {
+        Ok(Self::at(Arc::new(Door::new(upstream)?)))
+    }
+
+    pub(super) fn at(door: Arc<Door>) -> Self {
+        Self { server: Arc::new(Server { door, tools: Tools::default() }) }
+    }
+
+    /// # Cancel safety
+    /// Dropping it closes the connection.
+    fn ask(&self, call: Call) -> impl Future<Output = Attempt> + Send + use<> {
+        let server = Arc::clone(&self.server);
+        async move {
+            let cancelled = call.context.cancellation();
+            match cancelled.run_until_cancelled(server.ask(&call)).await {
+                Some(attempt) => attempt,
+                None => not_asked(RpcError::of(Reason::Cancelled, "The request was cancelled")),
+            }
+        }
+    }
+}
+
+impl Responder for RemoteResponder {
+    fn respond(&self, call: Call) -> BoxFuture<Reply> {
+        let asking = self.ask(call);
+        Box::pin(async move { asking.await.into_reply() })
+    }
+
+    fn keeps_request_states(&self) -> bool {
+        true
+    }
+
+    fn keeps_tasks(&self, _: &Route) -> bool {
+        true
+    }
+}
+
+impl Probe for RemoteResponder {
+    fn probe(&self, call: Call) -> BoxFuture<Attempt> {
+        Box::pin(self.ask(call))
+    }
+}
+
+impl std::fmt::Debug for RemoteResponder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("RemoteResponder").field(&self.server.door.place()).finish()
+    }
+}
+
+impl Server {
+    async fn ask(&self, call: &Call) -> Attempt {
+        let Call { request, context } = call;
+        let meta = match Meta::read(request.params.as_ref()) {
+            Ok(meta) => meta,
+            Err(error) => return not_asked(error.to_rpc()),
+        };
+        let mut attempt = self.once(request, &meta, context).await;
+        if request.method == Method::ToolsCall && is_mismatch(&attempt) {
+            tracing::debug!(
+                url = self.door.place(),
+                "the server upstream misses headers; its tools are listed anew"
+            );
+            self.list_anew(request, &meta, context).await;
+            attempt = self.once(request, &meta, context).await;
+        }
+        match &mut attempt.answer {
+            Answer::Said(reply) => self.understand(request, context, reply),
+            Answer::Nothing(_) | Answer::NotAsked(_) => {}
+        }
+        attempt
+    }
+
+    async fn once(&self, request: &Request, meta: &Meta, context: &CallContext) -> Attempt {
+        let tool = self.tools.of_call(&context.caller().principal, request);
+        match headers::write(request, &meta.version, tool.as_ref(), context.caller().traceparent.as_deref()) {
+            Ok(headers) => self.post(request, headers, Some(context)).await,
+            Err(error) => not_asked(error),
+        }
+    }
+
+    /// A result of a type that nobody knows is no result. Of a list of tools, those go that make no sense.
+    fn understand(&self, request: &Request, context: &CallContext, reply: &mut Reply) {
+        let Ok(found) = reply else { return };
+        if let Err(error) = result::kind(&request.method, found) {
+            *reply = Err(error);
+        } else if request.method == Method::ToolsList {
+            *found = self.tools.learn(&context.caller().principal, found, self.door.place());
+        }
+    }
+
+    /// Lists tools until the one that is called is among them. What becomes of it is seen when it is called again.
+    async fn list_anew(&self, call: &Request, meta: &Meta, context: &CallContext) {
+        let principal = &context.caller().principal;
+        let mut cursor = None;
+        for _ in 0..PAGES {
+            let request = Request {
+                id: RequestId::from_text("tools"),
+                method: Method::ToolsList,
+                params: Some(tools::listing(meta, cursor.as_deref())),
+            };
+            let traceparent = context.caller().traceparent.as_deref();
+            let Ok(headers) = headers::write(&request, &meta.version, None, traceparent) else { return };
+            // What is said meanwhile is not about the client's request.
+            let Answer::Said(Ok(page)) = self.post(&request, headers, None).await.answer else { return };
+            self.tools.learn(principal, &page, self.door.place());
+            if tools::names(&page, call) {
+                return;
+            }
+            cursor = match tools::next_page(&page) {
+                Some(next) if Some(&next) != cursor.as_ref() => Some(next),
+                Some(_) | None => return,
+            };
+        }
+    }
+}
+
+fn is_mismatch(attempt: &Attempt) -> bool {
+    matches!(&attempt.answer, Answer::Said(Err(error)) if error.code() == HEADER_MISMATCH)
+}
+
+fn not_asked(error: RpcError) -> Attempt {
+    Attempt { way: Way::Http(None), answer: Answer::NotAsked(error) }
+}

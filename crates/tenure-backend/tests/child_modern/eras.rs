@@ -1,0 +1,92 @@
+//! What programs of one era or the other say when they are asked in the words of each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
+use tenure_session::bridge::probe::{self, Probe};
+use tenure_session::bridge::rules::evidence::Verdict;
+use tenure_session::call::{Fanout, Outlet, Stage};
+use tenure_session::port::backend::{Backend, Open, Opening};
+use tenure_session::port::responder::Responder;
+use tenure_session::protocol::MODERN;
+use tenure_session::{RawJson, Revision, Route};
+
+use super::{client, gone, limits, script, soon, text};
+
+/// Answers each request by its method.
+fn serving(discover: &str, initialize: &str) -> String {
+    format!(
+        r#"while read -r call; do id=${{call#*\"id\":}}; id=${{id%%,*}}
+        case $call in
+            *server/discover*) {discover} ;;
+            *\"initialize\"*) {initialize} ;;
+            *tools/call*) echo "{{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{{\"content\":[{{\"text\":\"$$\"}}]}}}}" ;;
+        esac; done"#
+    )
+}
+
+const DISCOVERED: &str = r#"echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"supportedVersions\":[\"2026-07-28\"],\"capabilities\":{}}}""#;
+const INTRODUCED: &str = r#"echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{}}}""#;
+const UNKNOWN: &str =
+    r#"echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":-32601,\"message\":\"m\"}}""#;
+const NOT_SERVED: &str = r#"echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":-32022,\"message\":\"m\",\"data\":{\"supported\":[\"2026-07-28\"]}}}""#;
+
+async fn verdicts(command: ChildCommand) -> (Verdict, Verdict) {
+    let backend = ChildBackend::new(command, None);
+    let asks = client();
+    let attempt = soon(backend.modern().probe(asks.call(1, "server/discover", json!({})))).await;
+    let stage: Arc<dyn Stage> = asks;
+    let open = Open {
+        params: RawJson::of(&json!({"protocolVersion": "2025-11-25", "capabilities": {}})),
+        revision: Revision::LATEST,
+        opening: Opening::Fresh,
+        route: Route::MAIN,
+        outlet: Outlet::of_stage(&stage),
+        fanout: Fanout::new(Route::MAIN),
+    };
+    let opened = soon(backend.open(open)).await;
+    (attempt.verdict(MODERN), probe::opening(&opened))
+}
+
+#[tokio::test]
+async fn programs_tell_their_era() {
+    let table = [
+        ("of both", serving(DISCOVERED, INTRODUCED), (Verdict::Yes, Verdict::Yes)),
+        ("modern", serving(DISCOVERED, NOT_SERVED), (Verdict::Yes, Verdict::No)),
+        ("modern, and does not know initialize", serving(DISCOVERED, UNKNOWN), (Verdict::Yes, Verdict::No)),
+        ("legacy", serving(UNKNOWN, INTRODUCED), (Verdict::No, Verdict::Yes)),
+        (
+            "legacy, and ends when it does not understand",
+            serving("exit 1", INTRODUCED),
+            (Verdict::No, Verdict::Yes),
+        ),
+        ("legacy, and is silent", serving(":", INTRODUCED), (Verdict::No, Verdict::Yes)),
+    ];
+    for (name, text, expected) in table {
+        let mut command = script(&text);
+        command.limits = ChildLimits { start_timeout: Duration::from_millis(700), ..limits() };
+        assert_eq!(verdicts(command).await, expected, "a program that is {name}");
+    }
+    let mut missing = ChildCommand::new("/no/such/program", Vec::<String>::new());
+    missing.limits = limits();
+    assert_eq!(verdicts(missing).await, (Verdict::Unknown, Verdict::Unknown));
+}
+
+#[tokio::test]
+async fn a_child_that_was_asked_in_vain_is_ended_and_one_that_was_not_is_kept() {
+    let asks = client();
+    let discover = || asks.call(1, "server/discover", json!({}));
+    let pid = || asks.call(1, "tools/call", json!({"name": "pid"}));
+    for (answer, is_kept) in [(DISCOVERED, true), (UNKNOWN, false)] {
+        let responder = ChildBackend::new(script(&serving(answer, INTRODUCED)), None).modern();
+        let before = text(soon(responder.respond(pid())).await);
+        soon(responder.probe(discover())).await;
+        if !is_kept {
+            gone(before.parse().unwrap()).await;
+        }
+        let after = text(soon(responder.respond(pid())).await);
+        assert_eq!(before == after, is_kept);
+    }
+}

@@ -1,0 +1,42 @@
+//! The modern half in front of servers elsewhere: with an SDK's server, and with servers that do what no server should.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod eras;
+mod faults;
+mod headers;
+mod raw;
+mod sdk;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_backend::remote::{RemoteResponder, Upstream};
+use tenure_session::port::backend::Reply;
+use tenure_session::port::responder::Responder;
+use tenure_testkit::fake_client::FakeClient;
+
+/// A client that can do nothing special.
+fn client() -> Arc<FakeClient> {
+    FakeClient::new(json!({}))
+}
+
+/// A responder in front of whoever listens there.
+fn responder(url: &str) -> RemoteResponder {
+    let upstream = Upstream { max_message_bytes: 4096, ..Upstream::new(url) };
+    RemoteResponder::new(&upstream).unwrap()
+}
+
+/// Asks one thing of a server; nothing here takes long.
+async fn ask(responder: &RemoteResponder, client: &Arc<FakeClient>, method: &str, params: Value) -> Reply {
+    soon(responder.respond(client.call(7, method, params))).await
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), what).await.expect("in time")
+}
+
+fn value(reply: Reply) -> Value {
+    reply.unwrap().read().unwrap()
+}

@@ -1,0 +1,156 @@
+//! A session's client in the guise of a modern one: what a modern server sees of it during one request.
+//!
+//! What the server says about the request goes on to the session, progress as one rising series however often the
+//! request is sent. What has no place on the stream of a request is dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::rules::introduction;
+use super::rules::progress::Series;
+use super::rules::request::{self, Sender};
+use crate::call::{CallContext, Stage};
+use crate::error::{Error, RpcError};
+use crate::id::Route;
+use crate::message::{RawJson, Request};
+use crate::method::Method;
+use crate::port::BoxFuture;
+use crate::port::backend::Call;
+use crate::port::clock::Time;
+use crate::protocol::{MODERN, Revision};
+
+/// What a session's client said of itself, as far as it can be relayed.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) capabilities: RawJson,
+    pub(super) info: Option<RawJson>,
+}
+
+impl Client {
+    /// Out of the params of `initialize`.
+    pub(super) fn introduced(params: &RawJson, revision: Revision) -> Self {
+        let said = introduction::introduced(params, revision);
+        Self { capabilities: said.relayed.object(), info: said.client }
+    }
+
+    /// The params of a request of this client to a modern server.
+    ///
+    /// # Errors
+    /// When the params are no object.
+    pub(super) fn params(
+        &self,
+        method: &Method,
+        params: Option<&RawJson>,
+        level: Option<&str>,
+        token: Option<&RawJson>,
+    ) -> Result<RawJson, RpcError> {
+        let (capabilities, client) = (&self.capabilities, self.info.as_ref());
+        request::to_modern(method, params, &Sender { version: MODERN, capabilities, client, level, token })
+    }
+}
+
+/// A session's client during one request.
+pub(super) struct Guise {
+    client: Arc<Client>,
+    context: CallContext,
+    token: Option<RawJson>,
+    series: Mutex<Series>,
+}
+
+impl Guise {
+    /// For a request with this context; its token of progress is that of the client.
+    pub(super) fn new(client: Arc<Client>, context: CallContext) -> Arc<Self> {
+        let token = context.progress_token();
+        Arc::new(Self { client, context, token, series: Mutex::default() })
+    }
+
+    /// The client's token of progress.
+    pub(super) fn token(&self) -> Option<&RawJson> {
+        self.token.as_ref()
+    }
+
+    /// The request is sent once more and counts its progress from the start.
+    pub(super) fn begins_again(&self) {
+        self.series.lock().restart();
+    }
+
+    /// The request as the server gets it.
+    pub(super) fn call(self: &Arc<Self>, request: Request) -> Call {
+        let stage: Arc<dyn Stage> = Arc::clone(self) as _;
+        let context = if self.context.is_our_own() {
+            self.context.clone().through(stage)
+        } else {
+            let mut context = CallContext::staged(stage, &request, self.context.caller().clone());
+            if let Some(state) = self.context.state() {
+                context.set_state(state.clone());
+            }
+            context
+        };
+        Call { request, context }
+    }
+}
+
+impl Stage for Guise {
+    fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
+        let params = match method {
+            Method::Progress => {
+                let told =
+                    params.zip(self.token()).and_then(|(it, token)| self.series.lock().tell(it, token));
+                let Some(told) = told else { return Box::pin(std::future::ready(Ok(()))) };
+                Some(told)
+            }
+            Method::LogMessage => params.cloned(),
+            _ => {
+                let session = self.label();
+                tracing::debug!(session, %method, "dropped a message that does not belong to a request");
+                return Box::pin(std::future::ready(Ok(())));
+            }
+        };
+        let (context, method) = (self.context.clone(), method.clone());
+        Box::pin(async move { context.notify(&method, params.as_ref()).await })
+    }
+
+    fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
+        let (context, method, params) = (self.context.clone(), method.clone(), params.cloned());
+        Box::pin(async move { context.ask(&method, params.as_ref()).await })
+    }
+
+    fn cancellation(&self) -> CancellationToken {
+        self.context.cancellation()
+    }
+
+    fn capabilities(&self) -> RawJson {
+        self.client.capabilities.clone()
+    }
+
+    fn client_info(&self) -> Option<RawJson> {
+        self.client.info.clone()
+    }
+
+    fn protocol(&self) -> &'static str {
+        MODERN
+    }
+
+    fn revision(&self) -> Revision {
+        self.context.revision()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.context.timeout()
+    }
+
+    fn started(&self) -> Time {
+        self.context.started()
+    }
+
+    fn label(&self) -> &str {
+        self.context.session_label()
+    }
+
+    fn route(&self) -> &Route {
+        self.context.route()
+    }
+}

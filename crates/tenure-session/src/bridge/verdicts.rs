@@ -1,0 +1,122 @@
+//! Which eras a server is of, as far as its answers have told, and who finds out.
+//!
+//! A verdict holds until it expires or an answer says otherwise. That a server is of no era at all cannot be, so
+//! such a pair of verdicts is none. Those who need to know what nobody knows yet wait for the first of them, who
+//! finds out; if that one learns nothing, each goes on alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::rules::evidence::Verdict;
+use crate::port::clock::{Clock, Time};
+
+/// One of the two halves of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Era {
+    /// With sessions.
+    Legacy,
+    /// Without.
+    Modern,
+}
+
+/// What is known about a server.
+pub(super) struct Verdicts {
+    clock: Arc<dyn Clock>,
+    ttl: Duration,
+    halves: [Half; 2],
+}
+
+#[derive(Default)]
+struct Half {
+    known: Mutex<Option<(Verdict, Time)>>,
+    /// Somebody is finding out.
+    probe: Mutex<Option<watch::Receiver<()>>>,
+}
+
+impl Verdicts {
+    pub(super) fn new(clock: Arc<dyn Clock>, ttl: Duration) -> Self {
+        Self { clock, ttl, halves: Default::default() }
+    }
+
+    /// Whether the server is of an era.
+    pub(super) fn of(&self, era: Era) -> Verdict {
+        match (self.known(era), self.known(era.other())) {
+            (Verdict::No, Verdict::No) => Verdict::Unknown,
+            (verdict, _) => verdict,
+        }
+    }
+
+    /// Takes down what an answer says; one that says nothing changes nothing.
+    pub(super) fn note(&self, era: Era, verdict: Verdict) {
+        if verdict == Verdict::Unknown {
+            return;
+        }
+        let until = self.clock.now().after(self.ttl);
+        let before = self.half(era).known.lock().replace((verdict, until));
+        if before.is_none_or(|(before, _)| before != verdict) {
+            tracing::info!(?era, ?verdict, "what a server's answer says about its era");
+        }
+    }
+
+    /// Waits until it is known whether the server is of an era, or until it is the caller's turn to find out. The
+    /// turn lasts as long as what is given back.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost: who finds out and is dropped lets the next one.
+    pub(super) async fn turn(self: &Arc<Self>, era: Era) -> Option<Turn> {
+        if self.of(era) != Verdict::Unknown {
+            return None;
+        }
+        let mut probe = {
+            let mut slot = self.half(era).probe.lock();
+            match &*slot {
+                Some(probe) => probe.clone(),
+                None => {
+                    let (end, probe) = watch::channel(());
+                    *slot = Some(probe);
+                    return Some(Turn { verdicts: Arc::clone(self), era, _end: end });
+                }
+            }
+        };
+        // It only ever ends, with its turn.
+        drop(probe.changed().await);
+        None
+    }
+
+    fn known(&self, era: Era) -> Verdict {
+        match *self.half(era).known.lock() {
+            Some((verdict, until)) if self.clock.now() < until => verdict,
+            _ => Verdict::Unknown,
+        }
+    }
+
+    fn half(&self, era: Era) -> &Half {
+        &self.halves[era as usize]
+    }
+}
+
+impl Era {
+    fn other(self) -> Self {
+        match self {
+            Self::Legacy => Self::Modern,
+            Self::Modern => Self::Legacy,
+        }
+    }
+}
+
+/// The turn to find out.
+pub(super) struct Turn {
+    verdicts: Arc<Verdicts>,
+    era: Era,
+    _end: watch::Sender<()>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Before those who wait are woken, which the sender does as the last of this to go.
+        *self.verdicts.half(self.era).probe.lock() = None;
+    }
+}

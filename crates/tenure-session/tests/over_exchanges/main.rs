@@ -1,0 +1,16 @@
+//! Sessions in front of servers that know none: the real runtime over the bridge, with a responder whose answers the
+//! test gives.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test may fail loudly and holds its handles"
+)]
+
+mod calls;
+mod eras;
+mod feeds;
+mod opening;
+mod repeats;
+mod rounds;
+mod support;
