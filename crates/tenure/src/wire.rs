@@ -566,7 +566,12 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
         max_outcome_bytes: limits.max_event_bytes.saturating_sub(4096),
         ..config.tasks.clone()
     };
-    let parts = Parts { store: Arc::clone(&store), backend: Arc::clone(&backend), clock: Arc::clone(&clock) as _, limits };
+    let parts = Parts {
+        store: Arc::clone(&store),
+        backend: Arc::clone(&backend),
+        clock: Arc::clone(&clock) as _,
+        limits,
+    };
     let sessions = Sessions::start(parts);
     let responder = Arc::clone(&backend).responder().unwrap_or_else(|| bridged(backend, config));
     let exchanges = Exchanges::start(exchange::Parts {

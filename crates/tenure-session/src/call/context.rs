@@ -287,7 +287,8 @@ impl CallContext {
     /// # Errors
     /// The client does not declare the extension, or is in a session (-32021).
     pub fn requires_task(&self) -> Result<(), RpcError> {
-        let declares = || Capabilities::parse(self.capabilities()).is_some_and(|it| it.has(&Capability::TASKS));
+        let declares =
+            || Capabilities::parse(self.capabilities()).is_some_and(|it| it.has(&Capability::TASKS));
         match &self.owner {
             Owner::Stage(stage, false) if stage.protocol() == MODERN && declares() => Ok(()),
             _ => Err(capability::missing(&[Capability::TASKS]).to_rpc()),

@@ -133,7 +133,10 @@ mod tests {
     #[test]
     fn the_extension_stands_beside_what_the_server_says() {
         let table = [
-            (r#"{"capabilities":{}}"#, r#"{"capabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#),
+            (
+                r#"{"capabilities":{}}"#,
+                r#"{"capabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#,
+            ),
             (
                 r#"{ "capabilities": {"tools":{}, "extensions":{"a/b":{}}},"instructions":"x" }"#,
                 r#"{ "capabilities": {"tools":{}, "extensions":{"a/b":{},"io.modelcontextprotocol/tasks":{}}},"instructions":"x" }"#,

@@ -376,7 +376,7 @@ impl Inner {
                     task = work.became() => return Some((task, None)),
                     reply = &mut reply => {
                         let reply = reply.unwrap_or_else(|_| Err(panicked(&work)));
-                        if let Err((task, reply)) = work.settle(reply) {
+                        if let Some((task, reply)) = work.settle(reply) {
                             return Some((task, Some(reply)));
                         }
                     }

@@ -30,10 +30,7 @@ pub(super) type Becoming = BoxFuture<Result<Begun, Error>>;
 
 impl Work {
     /// Puts a wish before the attempt of the moment; `Err` if it is clear what comes of it.
-    pub(super) fn wish(
-        &self,
-        wish: TaskWish,
-    ) -> Result<oneshot::Receiver<Result<Became, RpcError>>, Became> {
+    pub(super) fn wish(&self, wish: TaskWish) -> Result<oneshot::Receiver<Result<Became, RpcError>>, Became> {
         let mut state = self.state.lock();
         if state.task.is_some() {
             return Err(Became::Task);

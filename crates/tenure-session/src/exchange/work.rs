@@ -254,17 +254,17 @@ impl Work {
     }
 
     /// What came of it, for the attempt of the moment; given back if it is a task by now.
-    pub(super) fn settle(&self, outcome: Reply) -> Result<(), (Tasked, Reply)> {
+    pub(super) fn settle(&self, outcome: Reply) -> Option<(Tasked, Reply)> {
         let waker = {
             let mut state = self.state.lock();
             if let Some(task) = &state.task {
-                return Err((task.clone(), outcome));
+                return Some((task.clone(), outcome));
             }
             state.outcome.get_or_insert(outcome);
             state.waker.take()
         };
         wake(waker);
-        Ok(())
+        None
     }
 
     /// What becomes of a notification of the server.
@@ -353,17 +353,17 @@ impl Work {
         let Some((mut question, keyed)) = questions::of_server(method, params, state.questions) else {
             return Err(questions::refusal(method));
         };
-        // A key that the server chose means the same in every attempt, so an answer may be here already.
-        let here = state.attempt.responses.as_ref().filter(|_| keyed == KeyedBy::Server);
-        if let Some(answer) = here.and_then(|responses| questions::answer(responses, &question.key)) {
-            return Err(Ok(answer));
-        }
         let (answer, answered) = oneshot::channel();
         if let Some(Tasked { live, .. }) = &state.task {
             let live = Arc::clone(live);
             drop(state);
             live.ask(question, answer);
             return Ok(answered);
+        }
+        // A key that the server chose means the same in every attempt, so an answer may be here already.
+        let here = state.attempt.responses.as_ref().filter(|_| keyed == KeyedBy::Server);
+        if let Some(answer) = here.and_then(|responses| questions::answer(responses, &question.key)) {
+            return Err(Ok(answer));
         }
         while state.asked.iter().any(|other| other.question.key == question.key) {
             question.key.push('\'');

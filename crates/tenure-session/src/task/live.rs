@@ -54,12 +54,8 @@ struct Pending {
 
 impl Live {
     pub(super) fn new(id: TaskId, key: SessionKey, head: Head, version: Version, tasks: Weak<Inner>) -> Self {
-        let state = State {
-            updated: Time(head.updated),
-            questions: Vec::new(),
-            keys: HashSet::new(),
-            end: None,
-        };
+        let state =
+            State { updated: Time(head.updated), questions: Vec::new(), keys: HashSet::new(), end: None };
         Self {
             id,
             key,

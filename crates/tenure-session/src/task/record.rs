@@ -73,11 +73,8 @@ impl Head {
     /// When the record can go. One that has ended is kept for its time after its end. One that has not is given as
     /// long again as it may take: then nobody can be at work on it any more.
     pub(super) fn expires(&self) -> Time {
-        let from = if self.status.is_terminal() {
-            self.updated
-        } else {
-            self.created.saturating_add(self.ttl_ms)
-        };
+        let from =
+            if self.status.is_terminal() { self.updated } else { self.created.saturating_add(self.ttl_ms) };
         Time(from.saturating_add(self.ttl_ms))
     }
 
@@ -223,7 +220,10 @@ mod tests {
         assert_eq!(error.to_string(), "task format 2 is newer than 1, the newest this version reads");
         let whole = TaskRecord::begun(head()).encode();
         for cut in 0..whole.len() {
-            assert!(matches!(TaskRecord::decode(&whole.slice(..cut)), Err(Unreadable::Broken)), "cut at {cut}");
+            assert!(
+                matches!(TaskRecord::decode(&whole.slice(..cut)), Err(Unreadable::Broken)),
+                "cut at {cut}"
+            );
         }
     }
 

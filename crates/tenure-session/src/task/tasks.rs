@@ -155,7 +155,10 @@ impl Tasks {
         live.cancel();
         let saved = tokio::time::timeout(CANCEL_WITHIN, live.saved.cancelled()).await;
         saved.map_err(|_| {
-            Error::new(Reason::StoreUnavailable, "The task is being cancelled, but that could not be kept yet")
+            Error::new(
+                Reason::StoreUnavailable,
+                "The task is being cancelled, but that could not be kept yet",
+            )
         })
     }
 
@@ -177,10 +180,12 @@ impl Tasks {
 impl Inner {
     async fn begin(self: Arc<Self>, whose: Whose, tool: String, wish: TaskWish) -> Result<Begun, Error> {
         let limits = &self.limits;
-        let seat = self.census.try_take(&whose.owner, limits.max, limits.max_per_principal).map_err(|_| {
-            let limit = limits.max.min(limits.max_per_principal);
-            Error::new(Reason::TooManyTasks, "There are as many tasks as there may be").with("limit", limit)
-        })?;
+        let seat =
+            self.census.try_take(&whose.owner, limits.max, limits.max_per_principal).map_err(|_| {
+                let limit = limits.max.min(limits.max_per_principal);
+                Error::new(Reason::TooManyTasks, "There are as many tasks as there may be")
+                    .with("limit", limit)
+            })?;
         let now = self.clock.now();
         // A task of no time could not be found even once.
         let ttl = wish.ttl.unwrap_or(limits.max_ttl).min(limits.max_ttl).max(Duration::from_secs(1));
@@ -245,17 +250,15 @@ impl Inner {
                     continue;
                 }
                 // An answer that was lost may have been that it is done.
-                Err(StoreError::Conflict { .. } | StoreError::Unknown) => {
-                    match self.kept(live.key).await {
-                        Ok(Some((_, kept))) if kept.head.status.is_terminal() => break,
-                        Ok(Some((newer, _))) => version = newer,
-                        Ok(None) => {
-                            tracing::error!(task = %label(live.key), "the record of a task is gone");
-                            break;
-                        }
-                        Err(error) => warn(live.key, &error),
+                Err(StoreError::Conflict { .. } | StoreError::Unknown) => match self.kept(live.key).await {
+                    Ok(Some((_, kept))) if kept.head.status.is_terminal() => break,
+                    Ok(Some((newer, _))) => version = newer,
+                    Ok(None) => {
+                        tracing::error!(task = %label(live.key), "the record of a task is gone");
+                        break;
                     }
-                }
+                    Err(error) => warn(live.key, &error),
+                },
                 Err(error) => warn(live.key, &unavailable(error)),
             }
             tokio::select! {

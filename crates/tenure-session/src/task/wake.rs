@@ -25,7 +25,8 @@ impl Inner {
             let end = End::Failed(RpcError::of(Reason::Interrupted, why));
             let record = TaskRecord::ended(head.clone(), &end, now);
             let deadline = Some(record.head.expires());
-            let written = self.store.put(record_key(key), record.encode(), Expected::Version(version), deadline);
+            let written =
+                self.store.put(record_key(key), record.encode(), Expected::Version(version), deadline);
             match written.await {
                 Ok(_) => {
                     tracing::info!(task = %label(key), tool = %record.head.tool, "task found interrupted");
