@@ -20,8 +20,8 @@ pub struct TaskLimits {
 impl Default for TaskLimits {
     fn default() -> Self {
         Self {
-            max: 100_000,
-            max_per_principal: 100_000,
+            max: 10_000,
+            max_per_principal: 10_000,
             max_ttl: Duration::from_secs(24 * 60 * 60),
             poll: Duration::from_secs(1),
             max_outcome_bytes: (4 << 20) - 4096,

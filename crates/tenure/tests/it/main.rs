@@ -28,5 +28,6 @@ mod statuses;
 mod stdio;
 mod streams;
 mod support;
+mod tasks;
 mod upstream;
 mod use_cases;
