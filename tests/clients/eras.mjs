@@ -10,7 +10,7 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import process from 'node:process';
 
-const STEP_DEADLINE_MS = 20_000;
+const STEP_DEADLINE_MS = 40_000;
 const NOTE = 'note://today';
 const require = createRequire(process.execPath);
 

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-STEP_DEADLINE_SECONDS = 20
+STEP_DEADLINE_SECONDS = 40
 MODERN = "2026-07-28"
 NOTE = "note://today"
 

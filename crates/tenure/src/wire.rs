@@ -11,7 +11,7 @@ use tenure_backend::remote::{self, RemoteBackend, RemoteResponder};
 use tenure_backend::routes::Routes;
 use tenure_session::bridge::probe::Probe;
 use tenure_session::bridge::rules::evidence::Over;
-use tenure_session::bridge::{Era, Eras, ExchangesOnSessions, Halves, PoolLimits};
+use tenure_session::bridge::{Era, Eras, ExchangesOnSessions, Halves, PoolLimits, Revisions};
 use tenure_session::data::{DataLayer, KindOfState, Required};
 use tenure_session::exchange::{self, Caching, ExchangeLimits, Exchanges};
 use tenure_session::port::backend::Backend;
@@ -146,6 +146,7 @@ fn of_either_era(
         Speaks::Legacy => Some(Era::Legacy),
         Speaks::Modern => Some(Era::Modern),
     };
+    let legacy = Arc::new(Revisions::new(legacy));
     let halves = Halves { legacy, modern, over, only, ttl: config.bridge.era_ttl };
     Arc::new(Eras::new(halves, Arc::new(SystemClock), |legacy| bridged(legacy, config)))
 }
@@ -535,8 +536,9 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         max_lifetime: None,
         ..config.limits.clone()
     };
-    let Running { sessions, states, .. } = run(&opened, config, limits, served).await?;
-    let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace);
+    let Running { sessions, exchanges, states } = run(&opened, config, limits, served).await?;
+    let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
+        .with_exchanges(exchanges);
     let folder = control_folder(config, &opened)?;
     Ok(AssembledStdio { sessions, states, stdio, store: opened, folder })
 }

@@ -15,7 +15,7 @@ use super::rules::evidence::{self, Over, Verdict};
 use super::sessions::SessionsOnExchanges;
 pub use super::verdicts::Era;
 use super::verdicts::Verdicts;
-use super::watched::{WatchedBackend, WatchedResponder, verdict_of};
+use super::watched::{WatchedBackend, WatchedResponder};
 use crate::call::{Fanout, Outlet};
 use crate::error::RpcError;
 use crate::exchange::meta;
@@ -26,6 +26,7 @@ use crate::port::BoxFuture;
 use crate::port::backend::{Backend, Call, Open, Opened, Reply};
 use crate::port::clock::Clock;
 use crate::port::responder::Responder;
+use crate::protocol::MODERN;
 
 /// How long it is believed that a server is of an era, or not.
 pub const ERA_TTL: Duration = Duration::from_secs(60 * 60);
@@ -69,8 +70,8 @@ impl Eras {
     ) -> Self {
         let Halves { legacy, modern, over, only, ttl } = halves;
         let verdicts = Arc::new(Verdicts::new(Arc::clone(&clock), ttl));
-        let legacy = Arc::new(WatchedBackend::new(legacy, Arc::clone(&verdicts), over));
-        let modern = Arc::new(WatchedResponder::new(modern, Arc::clone(&verdicts), over));
+        let legacy = Arc::new(WatchedBackend::new(legacy, Arc::clone(&verdicts)));
+        let modern = Arc::new(WatchedResponder::new(modern, Arc::clone(&verdicts)));
         Self(Arc::new(Both {
             sessions: SessionsOnExchanges::new(Arc::clone(&modern) as _, clock),
             exchanges: bridge(Arc::clone(&legacy) as _),
@@ -267,8 +268,8 @@ impl Both {
         let is_discovery = call.request.method == Method::Discover;
         // Only what asks for nothing is sent to find out: a server of the other era could take it for something.
         if known == Verdict::Unknown && !is_discovery {
-            let found = self.modern.respond(discovery(&call)).await;
-            match (verdict_of(self.over, true, &found), found) {
+            let (found, verdict) = self.modern.ask(discovery(&call)).await;
+            match (verdict, found) {
                 (Verdict::No, _) => {
                     drop(turn);
                     return self.exchanges.respond(call).await;
@@ -281,15 +282,16 @@ impl Both {
         // A discovery is what finds out; for anything else the others need not wait.
         let turn = turn.filter(|_| is_discovery);
         let again = Call { request: call.request.clone(), context: call.context.clone() };
-        let reply = self.modern.respond(call).await;
+        let (reply, mut verdict) = self.modern.ask(call).await;
         drop(turn);
-        let verdict = match &reply {
-            // Perhaps it is not what it was. Silence is no answer here: it may have come between.
-            Err(error) if !is_discovery && evidence::casts_doubt(error) => {
-                verdict_of(Over::Http, true, &self.modern.respond(discovery(&again)).await)
-            }
-            reply => verdict_of(self.over, is_discovery, reply),
-        };
+        if let Err(error) = &reply
+            && !is_discovery
+            && evidence::casts_doubt(error)
+        {
+            // Perhaps it is not what it was. Silence is no answer here: it may have ended meanwhile.
+            let found = self.modern.ask(discovery(&again)).await.0;
+            verdict = evidence::of_reply(&found, MODERN);
+        }
         match verdict {
             // It did not take the request.
             Verdict::No => self.exchanges.respond(again).await,

@@ -100,7 +100,7 @@ impl ExchangesOnSessions {
         let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| told(None, &error))?;
         let (reply, turn, lease) = carry_out(lease, request, context, &series).await?;
         if !may_repeat(&lease, request, context, &reply) {
-            lease.release();
+            lease.end(context);
             return translated(request, &turn, key.relayed, reply);
         }
         drop(lease);
@@ -109,7 +109,7 @@ impl ExchangesOnSessions {
         let lease = self.pool.lease(&key, Which::New).await.map_err(|error| told(None, &error))?;
         series.lock().restart();
         let (reply, turn, lease) = carry_out(lease, request, context, &series).await?;
-        lease.release();
+        lease.end(context);
         translated(request, &turn, key.relayed, reply)
     }
 }

@@ -4,7 +4,7 @@
 //! knows nothing else. What has to be said in other words is decided in [`rules`], which are pure. The rest stands
 //! between two ports and knows nothing else: [`SessionsOnExchanges`] is a backend over a responder,
 //! [`ExchangesOnSessions`] a responder over a backend, and [`Eras`] chooses for each client the half of a server that
-//! speaks its language, or the bridge.
+//! speaks its language, or the bridge. [`Revisions`] is for clients of an older revision of sessions. How a server is asked which era it is of is in [`probe`].
 
 mod discovery;
 mod eras;
@@ -17,6 +17,7 @@ mod listens;
 mod pool;
 pub mod probe;
 mod relisten;
+mod revisions;
 pub mod rounds;
 pub mod rules;
 mod seat;
@@ -30,4 +31,5 @@ mod watched;
 pub use eras::{ERA_TTL, Era, Eras, Halves};
 pub use exchanges::ExchangesOnSessions;
 pub use pool::{PoolLimits, Reuse};
+pub use revisions::Revisions;
 pub use sessions::SessionsOnExchanges;

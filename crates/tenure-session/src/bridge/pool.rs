@@ -368,6 +368,13 @@ impl Lease {
         }
     }
 
+    /// The request has ended. If it was withdrawn, the answer may not be the server's.
+    pub(super) fn end(self, context: &CallContext) {
+        if !context.is_cancelled() {
+            self.release();
+        }
+    }
+
     /// The request was answered, and the session can be used by another.
     pub(super) fn release(mut self) {
         self.is_answered = true;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::discovery::Discoveries;
 use super::guise::{Client, Guise};
 use super::rounds;
-use super::rules::evidence::{self, Over, Verdict};
+use super::rules::evidence::{self, Verdict};
 use super::rules::introduction::{self, Feeds};
 use super::rules::{codes, request, result};
 use super::upstream_feeds::Feed;
@@ -294,13 +294,7 @@ impl Way {
             return false;
         }
         let Ok(discovery) = self.server.discovery(&self.client) else { return false };
-        match self.send(guise, discovery).await {
-            Ok(result) => !introduction::serves(&result, MODERN),
-            Err(error) => {
-                let (way, said) = evidence::heard(Over::Http, &error);
-                evidence::of_discover(way, said, MODERN) == Verdict::No
-            }
-        }
+        evidence::of_reply(&self.send(guise, discovery).await, MODERN) == Verdict::No
     }
 
     /// The server did not take the request, since it is not what it was: the session gets another link.

@@ -99,7 +99,7 @@ impl Slot {
         Ok(slot)
     }
 
-    /// Sends a client's request.
+    /// Sends a client's request, which has the session until the lease ends.
     pub(super) async fn call(&self, request: Request, turn: &Arc<Turn>) -> Reply {
         self.seat.take(turn);
         let stage: Arc<dyn Stage> = Arc::clone(turn) as _;
@@ -109,9 +109,7 @@ impl Slot {
         if let Some(state) = of_client.state() {
             context.set_state(state.clone());
         }
-        let reply = self.link.call(Call { request, context }).await;
-        self.seat.leave();
-        reply
+        self.link.call(Call { request, context }).await
     }
 
     /// What the server calls itself.

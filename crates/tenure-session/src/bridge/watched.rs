@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::probe::Probe;
-use super::rules::evidence::{self, Over, Said, Verdict, Way};
+use super::probe::{self, Probe};
+use super::rules::evidence::{self, Verdict};
 use super::verdicts::{Era, Verdicts};
 use crate::call::Fanout;
 use crate::error::RpcError;
@@ -20,25 +20,20 @@ use crate::protocol::MODERN;
 pub(super) struct WatchedBackend {
     inner: Arc<dyn Backend>,
     verdicts: Arc<Verdicts>,
-    over: Over,
 }
 
 impl WatchedBackend {
-    pub(super) fn new(inner: Arc<dyn Backend>, verdicts: Arc<Verdicts>, over: Over) -> Self {
-        Self { inner, verdicts, over }
+    pub(super) fn new(inner: Arc<dyn Backend>, verdicts: Arc<Verdicts>) -> Self {
+        Self { inner, verdicts }
     }
 }
 
 impl Backend for WatchedBackend {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
-        let (opening, verdicts, over) = (self.inner.open(open), Arc::clone(&self.verdicts), self.over);
+        let (opening, verdicts) = (self.inner.open(open), Arc::clone(&self.verdicts));
         Box::pin(async move {
             let opened = opening.await;
-            let verdict = match &opened {
-                Ok(opened) => evidence::of_initialize(Said::Result(&opened.result)),
-                Err(error) => evidence::of_initialize(evidence::heard(over, error).1),
-            };
-            verdicts.note(Era::Legacy, verdict);
+            verdicts.note(Era::Legacy, probe::opening(&opened));
             opened
         })
     }
@@ -48,34 +43,43 @@ impl Backend for WatchedBackend {
 pub(super) struct WatchedResponder {
     inner: Arc<dyn Probe>,
     verdicts: Arc<Verdicts>,
-    over: Over,
     begun: AtomicBool,
 }
 
 impl WatchedResponder {
-    pub(super) fn new(inner: Arc<dyn Probe>, verdicts: Arc<Verdicts>, over: Over) -> Self {
-        Self { inner, verdicts, over, begun: AtomicBool::new(false) }
+    pub(super) fn new(inner: Arc<dyn Probe>, verdicts: Arc<Verdicts>) -> Self {
+        Self { inner, verdicts, begun: AtomicBool::new(false) }
     }
-}
 
-impl Responder for WatchedResponder {
-    fn respond(&self, call: Call) -> BoxFuture<Reply> {
-        let (verdicts, over) = (Arc::clone(&self.verdicts), self.over);
-        // Where silence is an answer, only a probe comes to an end.
+    /// Answers a request, and says what the answer tells about the server's era.
+    pub(super) fn ask(&self, call: Call) -> BoxFuture<(Reply, Verdict)> {
+        let verdicts = Arc::clone(&self.verdicts);
         if call.request.method == Method::Discover {
-            let attempt = self.inner.probe(call);
+            let probing = self.inner.probe(call);
             return Box::pin(async move {
-                let attempt = attempt.await;
-                verdicts.note(Era::Modern, attempt.verdict(MODERN));
-                attempt.into_reply()
+                let attempt = probing.await;
+                let verdict = attempt.verdict(MODERN);
+                verdicts.note(Era::Modern, verdict);
+                (attempt.into_reply(), verdict)
             });
         }
         let reply = self.inner.respond(call);
         Box::pin(async move {
             let reply = reply.await;
-            verdicts.note(Era::Modern, verdict_of(over, false, &reply));
-            reply
+            let verdict = match &reply {
+                Ok(_) => Verdict::Unknown,
+                Err(error) => evidence::of_exchange(error, MODERN),
+            };
+            verdicts.note(Era::Modern, verdict);
+            (reply, verdict)
         })
+    }
+}
+
+impl Responder for WatchedResponder {
+    fn respond(&self, call: Call) -> BoxFuture<Reply> {
+        let asking = self.ask(call);
+        Box::pin(async move { asking.await.0 })
     }
 
     fn keeps_request_states(&self) -> bool {
@@ -95,22 +99,5 @@ impl Responder for WatchedResponder {
         if !self.begun.swap(true, Ordering::AcqRel) {
             self.inner.begin(fanout);
         }
-    }
-}
-
-/// What a reply of the modern half says about the server's era.
-pub(super) fn verdict_of(over: Over, is_discovery: bool, reply: &Reply) -> Verdict {
-    let way = match over {
-        Over::Http => Way::Http(Some(200)),
-        Over::Pipes => Way::Pipes,
-    };
-    match reply {
-        Ok(result) if is_discovery => evidence::of_discover(way, Said::Result(result), MODERN),
-        Ok(_) => Verdict::Unknown,
-        Err(error) if is_discovery => {
-            let (way, said) = evidence::heard(over, error);
-            evidence::of_discover(way, said, MODERN)
-        }
-        Err(error) => evidence::of_exchange(error, MODERN),
     }
 }

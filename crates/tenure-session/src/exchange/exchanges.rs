@@ -173,7 +173,11 @@ impl Exchanges {
         }
         let principal = caller.principal.clone();
         match request.method {
-            Method::ToolsCall => inner.catalog.check(&request, route, &principal, &headers)?,
+            Method::ToolsCall => {
+                if let Some(headers) = &headers {
+                    inner.catalog.check(&request, route, &principal, headers)?;
+                }
+            }
             Method::Listen => inner.check_listen(&request)?,
             _ => {}
         }

@@ -49,7 +49,8 @@ pub struct Checked {
     pub meta: Meta,
     /// Its `Mcp-Param-*` headers. Whether they are as they should be depends on the tool; see
     /// [`HeaderParams`](super::HeaderParams). A value that could not be read has U+FFFD in it, which no header has.
-    pub params: Vec<(Box<str>, Box<str>)>,
+    /// `None` where there are no headers.
+    pub params: Option<Vec<(Box<str>, Box<str>)>>,
     /// Whether its answer may be a stream. Allowed, until its transport says otherwise.
     pub streams: Streams,
 }
@@ -83,8 +84,8 @@ pub fn check(request: Request, heads: Option<Heads<'_>>, eras: Eras) -> Result<C
     if is_gone(&request.method) {
         return Err(Error::new(Reason::MethodNotFound, format!("Method not found: {}", request.method)));
     }
-    let params = heads.map(|heads| heads.params).unwrap_or_default();
-    let params = params.into_iter().map(|(name, value)| (name.into(), readable(value))).collect();
+    let written = |(name, value): (&str, &[u8])| (name.into(), readable(value));
+    let params = heads.map(|heads| heads.params.into_iter().map(written).collect());
     Ok(Checked { request, meta, params, streams: Streams::Allowed })
 }
 

@@ -11,4 +11,6 @@ mod listens;
 mod pool;
 mod questions;
 mod races;
+mod revisions;
+mod storm;
 mod support;

@@ -1,7 +1,7 @@
 //! Clients that leave and servers that end at bad moments.
 
 use serde_json::json;
-use tenure_session::{Method, RpcError};
+use tenure_session::{Method, Reason, RpcError};
 use tenure_testkit::fake_backend::{Opens, Seen};
 use tenure_testkit::fake_client::FakeClient;
 
@@ -123,7 +123,7 @@ async fn a_session_that_is_lost_while_nobody_uses_it_is_thrown_away() {
 }
 
 #[tokio::test]
-async fn a_client_that_withdraws_is_heard_by_the_link() {
+async fn a_client_that_withdraws_is_heard_by_the_link_and_the_session_is_not_used_again() {
     let mut world = World::new();
     let client = FakeClient::new(json!({}));
     let call = world.start(tool(&client, "t"));
@@ -131,7 +131,11 @@ async fn a_client_that_withdraws_is_heard_by_the_link() {
     assert!(!held.context.is_cancelled());
     client.cancel();
     held.context.cancelled().await;
-    call.abort();
+    // It is the link that answers; the server may still be at work.
+    held.end(Err(RpcError::of(Reason::Cancelled, "withdrawn")));
+    assert_eq!(value(call.await.unwrap())["error"]["code"], -31010);
+    world.script.closed().await;
+    assert_eq!(world.bridge.sessions(), 0);
 }
 
 #[tokio::test]

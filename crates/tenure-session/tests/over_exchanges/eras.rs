@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tenure_session::bridge::probe::{Answer, Attempt, Probe};
-use tenure_session::bridge::rules::evidence::{self, Over, Said, Way};
+use tenure_session::bridge::rules::evidence::{Over, Way};
 use tenure_session::bridge::{ERA_TTL, Era, Eras, Halves};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
@@ -28,6 +28,7 @@ struct Half {
     fails_calls: Mutex<Option<RpcError>>,
     asked: AtomicUsize,
     calls: AtomicUsize,
+    over: Mutex<Option<Over>>,
     /// When it may answer; nothing: at once.
     gate: Mutex<Option<Arc<Semaphore>>>,
 }
@@ -96,21 +97,6 @@ impl Link for Legacy {
 
 struct Modern(Arc<Half>);
 
-impl Probe for Modern {
-    fn probe(&self, call: Call) -> BoxFuture<Attempt> {
-        let reply = self.respond(call);
-        Box::pin(async move {
-            match reply.await {
-                Err(error) => match evidence::heard(Over::Http, &error) {
-                    (way, Said::Nothing) => Attempt { way, answer: Answer::Nothing(error) },
-                    (way, _) => Attempt { way, answer: Answer::Said(Err(error)) },
-                },
-                reply => Attempt { way: Way::Http(Some(200)), answer: Answer::Said(reply) },
-            }
-        })
-    }
-}
-
 impl Responder for Modern {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
         let half = Arc::clone(&self.0);
@@ -119,6 +105,35 @@ impl Responder for Modern {
                 Method::Discover => half.answer(true, crate::support::quiet()).await,
                 _ => half.answer(false, json!({ "by": "modern" })).await,
             }
+        })
+    }
+}
+
+impl Probe for Modern {
+    fn probe(&self, call: Call) -> BoxFuture<Attempt> {
+        let (reply, over) = (self.respond(call), self.0.over.lock().unwrap_or(Over::Http));
+        Box::pin(async move {
+            // As the halves do it: what the server did not write is no answer.
+            let reply = reply.await;
+            let status = reply.as_ref().err().and_then(|error| error.raw().read::<Value>().ok());
+            let status = status.and_then(|error| error["data"]["status"].as_u64());
+            let is = |reason| reply.as_ref().is_err_and(|error: &RpcError| error.is(reason));
+            let way = match over {
+                Over::Pipes => Way::Pipes,
+                Over::Http if is(Reason::TimedOut) => Way::Http(None),
+                Over::Http if is(Reason::BackendUnavailable) => {
+                    Way::Http(status.and_then(|it| it.try_into().ok()))
+                }
+                Over::Http => Way::Http(Some(200)),
+            };
+            let answer = match reply {
+                Err(error) if error.is(Reason::TooManyProcesses) => Answer::NotAsked(error),
+                Err(error) if error.is(Reason::BackendUnavailable) || error.is(Reason::TimedOut) => {
+                    Answer::Nothing(error)
+                }
+                reply => Answer::Said(reply),
+            };
+            Attempt { way, answer }
         })
     }
 }
@@ -146,6 +161,7 @@ impl World {
 
     fn with(over: Over, only: Option<Era>) -> Self {
         let (legacy, modern) = (Arc::<Half>::default(), Arc::<Half>::default());
+        *modern.over.lock() = Some(over);
         let halves = Halves {
             legacy: Arc::new(Legacy(Arc::clone(&legacy))),
             modern: Arc::new(Modern(Arc::clone(&modern))),

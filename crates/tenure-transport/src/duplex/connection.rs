@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
+use tenure_session::exchange::Exchanges;
 use tenure_session::message::{self, Malformed};
 use tenure_session::runtime::Caller;
 use tenure_session::{
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::cursor::Cursor;
+use super::exchange::{Belongs, Exchanging};
 use super::input::{Input, Line};
 use super::outgoing::Outgoing;
 use super::pump::{Ended, Outlet};
@@ -31,6 +33,8 @@ pub(crate) struct Connection {
     sessions: Sessions,
     output: mpsc::Sender<Outgoing>,
     questions: Arc<Questions>,
+    /// Requests without a session, where they are served.
+    exchanging: Option<Exchanging>,
     session: Option<Arc<Session>>,
     /// A message that came while the session was being opened, and waits for that.
     held: Option<Line>,
@@ -86,7 +90,7 @@ impl Tasks {
         async move { writer.wait().await }
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let kill = self.kill.clone();
         self.running.spawn(async move { kill.run_until_cancelled(task).await });
     }
@@ -103,12 +107,18 @@ impl Connection {
             sessions,
             output,
             questions: Arc::default(),
+            exchanging: None,
             session: None,
             held: None,
             manner,
             stop,
             tasks: Tasks::default(),
         }
+    }
+
+    /// The same for requests without a session too.
+    pub(crate) fn with_exchanges(self, exchanges: Exchanges) -> Self {
+        Self { exchanging: Some(Exchanging::new(exchanges)), ..self }
     }
 
     /// The session, if there is one.
@@ -198,8 +208,18 @@ impl Connection {
 
     async fn request(&mut self, request: Request, lines: &mut impl Input) {
         let id = request.id.clone();
+        if let Some(exchanging) = &self.exchanging {
+            match exchanging.belongs(&request) {
+                Belongs::Session => {}
+                Belongs::Exchange => {
+                    let caller = self.manner.caller.clone();
+                    return exchanging.request(request, caller, &self.output, &self.tasks).await;
+                }
+                Belongs::Nobody(error) => return self.refuse(&error, Some(&id)).await,
+            }
+        }
         if let Some(version) = protocol::meta_version(request.params.as_ref()) {
-            // The modern era is not served yet; its clients fall back to `initialize`.
+            // The modern era is not served here; its clients fall back to `initialize`.
             return self.refuse(&protocol::unsupported(&version), Some(&id)).await;
         }
         match (&self.session, &request.method) {
@@ -324,6 +344,9 @@ impl Connection {
     }
 
     async fn notification(&self, notification: Notification) {
+        if self.exchanging.as_ref().is_some_and(|exchanging| exchanging.hears(&notification)) {
+            return;
+        }
         let Some(session) = &self.session else {
             tracing::debug!(method = %notification.method, "ignored a notification before initialize");
             return;
@@ -414,7 +437,7 @@ impl Connection {
 }
 
 /// The message for an error. The log gets its causes too, once, here.
-fn refusal(error: &Error, id: Option<&RequestId>) -> Bytes {
+pub(super) fn refusal(error: &Error, id: Option<&RequestId>) -> Bytes {
     let reason = error.reason().as_str();
     match std::error::Error::source(error) {
         Some(cause) => tracing::warn!(reason, %error, cause, "request refused"),

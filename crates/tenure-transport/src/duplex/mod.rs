@@ -5,10 +5,12 @@
 //! pulled by whoever writes, so that a client that does not read costs no memory.
 //!
 //! Read in this order: `input` and `skim` (what comes in), `connection` (what it means), `pump` (the streams),
-//! `outgoing` and `cursor` (what goes out, and how far), `questions` (what only the client can answer).
+//! `outgoing` and `cursor` (what goes out, and how far), `questions` (what only the client can answer),
+//! `exchange` (requests without a session).
 
 mod connection;
 mod cursor;
+mod exchange;
 mod input;
 mod outgoing;
 mod pump;

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use tenure_session::exchange::Exchanges;
 use tenure_session::runtime::Caller;
 use tenure_session::{Kind, Principal, Sessions};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -27,6 +28,7 @@ const BURIAL: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Stdio {
     sessions: Sessions,
+    exchanges: Option<Exchanges>,
     max_line_bytes: usize,
     grace: Duration,
 }
@@ -48,7 +50,13 @@ impl Stdio {
     /// A connection of these sessions; they are shut down with it. A line may have so many bytes, and at the end
     /// requests in flight have so much time.
     pub fn new(sessions: Sessions, max_line_bytes: usize, grace: Duration) -> Self {
-        Self { sessions, max_line_bytes, grace }
+        Self { sessions, exchanges: None, max_line_bytes, grace }
+    }
+
+    /// The same for requests without a session too; they are shut down with it as well.
+    #[must_use]
+    pub fn with_exchanges(self, exchanges: Exchanges) -> Self {
+        Self { exchanges: Some(exchanges), ..self }
     }
 
     /// Serves until the connection ends. The grace period is over early when nobody is left who wants it: when it is
@@ -63,6 +71,9 @@ impl Stdio {
     {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         let mut connection = Connection::new(self.sessions.clone(), sender, self.manner(), stop.clone());
+        if let Some(exchanges) = &self.exchanges {
+            connection = connection.with_exchanges(exchanges.clone());
+        }
         let tasks = connection.tasks.clone();
         let _kill_on_drop = tasks.kill.clone().drop_guard();
         let unread = CancellationToken::new();
@@ -113,13 +124,25 @@ impl Stdio {
         // Where the session is over, everything was answered with it.
         let grace = if end == End::SessionOver { Duration::ZERO } else { self.grace };
         let (interrupted, hurried) = tokio::select! {
-            interrupted = self.sessions.shut_down(grace) => (interrupted, false),
-            () = hurry => (self.sessions.shut_down(Duration::ZERO).await, true),
+            interrupted = self.shut_down(grace) => (interrupted, false),
+            () = hurry => (self.shut_down(Duration::ZERO).await, true),
         };
         if interrupted > 0 {
             tracing::warn!(interrupted, "requests were interrupted");
         }
         hurried
+    }
+
+    /// Shuts everything down; returns how many requests were interrupted.
+    async fn shut_down(&self, grace: Duration) -> usize {
+        let others = async {
+            match &self.exchanges {
+                Some(exchanges) => exchanges.shut_down(grace).await,
+                None => 0,
+            }
+        };
+        let (interrupted, others) = tokio::join!(self.sessions.shut_down(grace), others);
+        interrupted + others
     }
 
     /// Nobody can come back to the session, so it is deleted.

@@ -66,11 +66,18 @@ impl ServerHandler for Fixtures {
         request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
         let asked = rounds::Retry { answers: request.input_responses, state: request.request_state };
-        if let Some(answer) = rounds::answer(&context, &request.name, asked).await {
+        // On our stack a tool may ask in either era. rmcp alone allows it in sessions only.
+        let must_ask_first = self.newsroom.is_some() && is_modern(&context);
+        let instead = must_ask_first.then(|| rounds::instead(&request.name, &arguments, &asked)).flatten();
+        let answer = match instead {
+            Some(answer) => Some(answer),
+            None => rounds::answer(&context, &request.name, asked).await,
+        };
+        if let Some(answer) = answer {
             return answer?.into_tool(&context);
         }
-        let arguments = request.arguments.unwrap_or_default();
         let answer = tools::call(&request.name, &arguments, &context, self.newsroom.as_ref()).await?;
         Ok(result::<CallToolResult>(&context, answer)?.into())
     }

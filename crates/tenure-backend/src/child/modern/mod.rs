@@ -1,14 +1,15 @@
 //! Programs in the modern era: one child for many requests, since none of them belongs to a session.
 //!
 //! Each caller has a child of its own (per endpoint), started by its first request and ended when there was none for
-//! a while (`server`). Requests are kept apart by ids and progress tokens of ours, and what the child says is put
-//! where it belongs (`traffic`). Nobody waits for anybody: a client that does not read loses its own messages. When a
-//! child dies, whatever it was working on fails, listens among it, and the next request starts another; one that keeps
-//! dying is not started again at once.
+//! a while (`server`). Requests are kept apart by ids and progress tokens of ours (`traffic`), and what the child says
+//! is put where it belongs (`hear`). Nobody waits for anybody: a client that does not read loses its own messages.
+//! When a child dies, whatever it was working on fails, listens among it, and the next request starts another; one
+//! that keeps dying is not started again at once.
 //!
 //! Which era the program is of is asked with [`Probe::probe`]; [`tenure_session::bridge::probe`] says how to use it.
 //! The legacy half is [`ChildBackend`].
 
+mod hear;
 mod server;
 mod traffic;
 

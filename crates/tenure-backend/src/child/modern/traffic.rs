@@ -1,9 +1,8 @@
 //! The requests of many exchanges on their way to one child, and what it says to each.
 //!
 //! Every request has a number of ours, which is its id towards the child and, if the client wants to hear of progress,
-//! part of a token of ours. What comes back is put where it belongs: a response by its id, progress by its token, news
-//! by the listen that it names. A log message names nothing: it is the only request's in flight that wants any, or
-//! nobody's. Each request has a queue of its own, so that none waits for another's client.
+//! part of a token of ours. What comes back (`hear`) is put into a queue of the request's own, so that none waits for
+//! another's client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,17 +11,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use serde_json::value::RawValue;
 use tenure_session::bridge::probe::Answer;
-use tenure_session::bridge::rules::news;
 use tenure_session::call::CallContext;
-use tenure_session::exchange::meta::{LOG_LEVEL, SUBSCRIPTION};
-use tenure_session::message::{self, Message, Notification, Request, Response};
+use tenure_session::exchange::meta::LOG_LEVEL;
+use tenure_session::message;
 use tenure_session::port::backend::Call;
-use tenure_session::{Method, RawJson, Reason, RequestId, RpcError, rules};
+use tenure_session::{Method, RawJson, RequestId};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::super::pipes::Ear;
 use super::super::splice::{self, Marks};
 use crate::traffic::{gone, line};
 
@@ -31,34 +27,34 @@ const NEWS: usize = 256;
 
 pub(super) struct Traffic {
     /// Lines to the child.
-    out: mpsc::Sender<Bytes>,
-    label: Box<str>,
+    pub(super) out: mpsc::Sender<Bytes>,
+    pub(super) label: Box<str>,
     next: AtomicU64,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// Told when the last request has left.
     quiet: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    calls: HashMap<u64, Waiting>,
+pub(super) struct State {
+    pub(super) calls: HashMap<u64, Waiting>,
     /// Nothing more is taken; what is there may still be answered.
-    is_closed: bool,
+    pub(super) is_closed: bool,
 }
 
 /// A request in flight.
-struct Waiting {
+pub(super) struct Waiting {
     /// The client's id for it.
-    id: RequestId,
-    is_listen: bool,
-    wants_logs: bool,
-    marks: Option<Marks>,
-    news: mpsc::Sender<Said>,
+    pub(super) id: RequestId,
+    pub(super) is_listen: bool,
+    pub(super) wants_logs: bool,
+    pub(super) marks: Option<Marks>,
+    pub(super) news: mpsc::Sender<Said>,
     answer: oneshot::Sender<Answer>,
 }
 
 /// Something that belongs to a request.
-type Said = (Method, Option<RawJson>);
+pub(super) type Said = (Method, Option<RawJson>);
 
 /// A request on its way. It is forgotten when this is dropped, and withdrawn if there is no answer yet.
 struct Sent<'a> {
@@ -133,7 +129,7 @@ impl Traffic {
     }
 
     /// Takes a request out, if it is still there.
-    fn take(&self, number: u64) -> Option<Waiting> {
+    pub(super) fn take(&self, number: u64) -> Option<Waiting> {
         let mut state = self.state.lock();
         let waiting = state.calls.remove(&number)?;
         if state.calls.is_empty() {
@@ -167,117 +163,7 @@ impl Traffic {
         self.state.lock().is_closed
     }
 
-    fn answered(&self, Response { id, outcome }: Response) {
-        let Some(waiting) = number_of(id.raw()).and_then(|number| self.take(number)) else {
-            return tracing::debug!(label = &*self.label, ?id, "an answer nobody waits for");
-        };
-        let outcome = match waiting.is_listen {
-            // It names the listen by our number.
-            true => outcome.map(|result| splice::replace_in_meta(&result, SUBSCRIPTION, waiting.id.raw())),
-            false => outcome,
-        };
-        waiting.answer(Answer::Said(outcome));
-    }
-
-    fn told(&self, Notification { method, params }: Notification) {
-        match method {
-            Method::Progress => self.progress(params.as_ref()),
-            Method::LogMessage => match self.only_one_for_logs() {
-                Some(number) => self.pass_on(number, method, params),
-                None => {
-                    tracing::debug!(
-                        label = &*self.label,
-                        "a log message, and nobody can tell whose it is; dropped"
-                    );
-                }
-            },
-            Method::Cancelled => self.ended(params.as_ref()),
-            _ => self.news(method, params),
-        }
-    }
-
-    fn progress(&self, params: Option<&RawJson>) {
-        let Some(params) = params else { return };
-        let Some((number, said)) = splice::Token::read(params) else { return };
-        let own = self.state.lock().calls.get(&number).and_then(|waiting| {
-            // A request without a token of its client's has none of ours either.
-            let marks = waiting.marks.as_ref().filter(|marks| marks.ours == said)?;
-            Some(marks.own.clone())
-        });
-        if let Some(own) = own {
-            self.pass_on(number, Method::Progress, Some(splice::unmark(params, &own)));
-        }
-    }
-
-    /// The only request in flight that wants log messages.
-    fn only_one_for_logs(&self) -> Option<u64> {
-        let state = self.state.lock();
-        let mut wanting = state.calls.iter().filter(|(_, waiting)| waiting.wants_logs);
-        match (wanting.next(), wanting.next()) {
-            (Some((number, _)), None) => Some(*number),
-            _ => None,
-        }
-    }
-
-    /// The server has ended a listen. It should answer it instead, or before, but may do only this.
-    fn ended(&self, params: Option<&RawJson>) {
-        let number = rules::cancelled_id(params).and_then(|id| number_of(id.raw()));
-        let Some(number) = number.filter(|number| self.is_listen(*number)) else { return };
-        if let Some(waiting) = self.take(number) {
-            let end = news::end(&waiting.id);
-            waiting.answer(Answer::Said(Ok(end)));
-        }
-    }
-
-    /// What belongs to a listen.
-    fn news(&self, method: Method, params: Option<RawJson>) {
-        let named = params.as_ref().and_then(|params| splice::in_meta(params, SUBSCRIPTION));
-        let number = named.and_then(listen_of);
-        let own = number.and_then(|number| {
-            let state = self.state.lock();
-            state.calls.get(&number).filter(|waiting| waiting.is_listen).map(|waiting| waiting.id.clone())
-        });
-        match (number, params, own) {
-            (Some(number), Some(params), Some(own)) => {
-                self.pass_on(number, method, Some(splice::replace_in_meta(&params, SUBSCRIPTION, own.raw())));
-            }
-            _ => tracing::debug!(label = &*self.label, %method, "news for nobody; dropped"),
-        }
-    }
-
-    fn is_listen(&self, number: u64) -> bool {
-        self.state.lock().calls.get(&number).is_some_and(|waiting| waiting.is_listen)
-    }
-
-    /// Puts something into a request's queue. A listen that is behind ends, since its client would not know what it
-    /// has missed.
-    fn pass_on(&self, number: u64, method: Method, params: Option<RawJson>) {
-        let news = self.state.lock().calls.get(&number).map(|waiting| waiting.news.clone());
-        let Some(Err(mpsc::error::TrySendError::Full((method, _)))) =
-            news.map(|news| news.try_send((method, params)))
-        else {
-            return;
-        };
-        if !self.is_listen(number) {
-            return tracing::debug!(label = &*self.label, %method, "a client is behind; dropped a message");
-        }
-        if let Some(waiting) = self.take(number) {
-            self.cancel(number);
-            let error = RpcError::of(Reason::SlowReader, "The client does not read what it listens to");
-            waiting.answer(Answer::Nothing(error));
-        }
-    }
-
-    /// There are no questions in this era. A child that does not read either gets no answer.
-    fn refuse(&self, Request { id, method, .. }: &Request) {
-        let reply = match method {
-            Method::Ping => Ok(RawJson::EMPTY_OBJECT),
-            _ => Err(RpcError::of(Reason::MethodNotFound, format!("{method}: nobody can be asked here"))),
-        };
-        let _ = self.out.try_send(line(&message::write_response(id, &reply)));
-    }
-
-    fn cancel(&self, number: u64) {
+    pub(super) fn cancel(&self, number: u64) {
         let id = RequestId::from_number(number);
         let text = line(&message::write_cancelled(&id, "nobody waits for the answer any more"));
         let Err(mpsc::error::TrySendError::Full(text)) = self.out.try_send(text) else { return };
@@ -294,18 +180,8 @@ async fn tell(context: &CallContext, (method, params): Said) {
     }
 }
 
-/// One of our numbers.
-fn number_of(raw: &[u8]) -> Option<u64> {
-    std::str::from_utf8(raw).ok()?.parse().ok()
-}
-
-/// The number of the listen that news names. Some write every id as a text.
-fn listen_of(named: &RawValue) -> Option<u64> {
-    number_of(named.get().trim_matches('"').as_bytes())
-}
-
 impl Waiting {
-    fn answer(self, answer: Answer) {
+    pub(super) fn answer(self, answer: Answer) {
         // Whoever asked may have left.
         drop(self.answer.send(answer));
     }
@@ -316,37 +192,5 @@ impl Drop for Sent<'_> {
         if self.traffic.take(self.number).is_some() && self.is_taken {
             self.traffic.cancel(self.number);
         }
-    }
-}
-
-impl Ear for Traffic {
-    async fn hear(&self, message: Message) {
-        match message {
-            Message::Response(response) => self.answered(response),
-            Message::Notification(notification) => self.told(notification),
-            Message::Request(request) => self.refuse(&request),
-        }
-    }
-
-    fn answer_is_too_long(&self, number: u64) {
-        if let Some(waiting) = self.take(number) {
-            let words = "The server's answer is longer than a line may be";
-            waiting.answer(Answer::Nothing(RpcError::of(Reason::EventTooLarge, words)));
-        }
-    }
-
-    fn lose(&self) {
-        let calls = {
-            let mut state = self.state.lock();
-            state.is_closed = true;
-            std::mem::take(&mut state.calls)
-        };
-        for (_, waiting) in calls {
-            waiting.answer(Answer::Nothing(gone()));
-        }
-    }
-
-    fn label(&self) -> String {
-        self.label.to_string()
     }
 }

@@ -9,6 +9,7 @@ use super::codes::{self, HEADER_MISMATCH, MISSING_CAPABILITY, VERSION_NOT_SERVED
 use super::edit::{self, Object};
 use crate::error::{Reason, RpcError};
 use crate::message::RawJson;
+use crate::port::backend::Reply;
 use crate::protocol::Revision;
 
 /// How a server was asked, and with which status it answered.
@@ -137,6 +138,18 @@ pub fn of_exchange(error: &RpcError, version: &str) -> Verdict {
         VERSION_NOT_SERVED => of_discover(Way::Pipes, Said::Error(error), version),
         HEADER_MISMATCH | MISSING_CAPABILITY => Verdict::Yes,
         _ => Verdict::Unknown,
+    }
+}
+
+/// What the reply of a server that was asked by `server/discover` says about the modern era, where nothing is known
+/// but the reply. Silence tells nothing then.
+pub fn of_reply(reply: &Reply, version: &str) -> Verdict {
+    match reply {
+        Ok(result) => of_discover(Way::Http(Some(200)), Said::Result(result), version),
+        Err(error) => {
+            let (way, said) = heard(Over::Http, error);
+            of_discover(way, said, version)
+        }
     }
 }
 

@@ -192,7 +192,13 @@ fn the_headers_of_params_pass_in_their_order() {
         params: params_heads,
     };
     let checked = check(request("tools/list", &params("")), Some(heads), Eras::Both).unwrap();
-    let found: Vec<_> = checked.params.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let found: Vec<_> = checked
+        .params
+        .as_deref()
+        .unwrap_or_default()
+        .iter()
+        .map(|(name, value)| (&**name, &**value))
+        .collect();
     assert_eq!(found, [("region", "us"), ("x", "\u{fffd}"), ("region", "é")]);
     assert_eq!((checked.streams, checked.meta.version.as_str()), (Streams::Allowed, MODERN));
     assert_eq!(checked.request.id, RequestId::from_number(1));

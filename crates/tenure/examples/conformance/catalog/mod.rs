@@ -5,7 +5,7 @@ mod tools;
 
 use serde_json::{Value, json};
 
-pub(crate) use rounds::{Kind, Question, Step, done, rounds, step};
+pub(crate) use rounds::{Kind, Question, Round, Step, answered, done, question, rounds, step};
 pub(crate) use tools::{content, elicitation_schema, tools};
 
 const PNG: &str =

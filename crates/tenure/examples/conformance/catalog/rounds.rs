@@ -133,6 +133,38 @@ pub(crate) fn rounds(name: &str, client: &Capabilities) -> Option<Vec<Round>> {
     })
 }
 
+/// What a tool asks that asks in the midst of its work, wherever that is possible. `None`: it asks nothing.
+pub(crate) fn question(tool: &str, arguments: &Map<String, Value>) -> Option<Question> {
+    let argument = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or_default();
+    let form = |message: &str| {
+        let params =
+            json!({ "mode": "form", "message": message, "requestedSchema": super::elicitation_schema(tool) });
+        Question { key: "answer", kind: Kind::Elicitation, params }
+    };
+    match tool {
+        "test_sampling" => Some(sample("answer", argument("prompt"), 100)),
+        "test_elicitation" => Some(form(argument("message"))),
+        "test_elicitation_sep1034_defaults" | "test_elicitation_sep1330_enums" => {
+            Some(form("Please fill in the form"))
+        }
+        _ => None,
+    }
+}
+
+/// What it makes of the answer.
+pub(crate) fn answered(tool: &str, answer: &Value) -> String {
+    match tool {
+        "test_sampling" => {
+            format!("LLM response: {}", answer["content"]["text"].as_str().unwrap_or_default())
+        }
+        "test_elicitation" => format!("User response: {answer}"),
+        _ => {
+            let (action, content) = (answer["action"].as_str().unwrap_or_default(), &answer["content"]);
+            format!("Elicitation completed: action={action}, content={content}")
+        }
+    }
+}
+
 /// What a call with these answers and this state comes to. `None`: it asks nothing.
 pub(crate) fn step(name: &str, client: &Capabilities, answers: &Value, state: Option<&str>) -> Option<Step> {
     let mut rounds = rounds(name, client)?.into_iter().peekable();

@@ -19,7 +19,11 @@ pub(super) async fn call(context: &CallContext, fanout: &Fanout, call: &Named) -
     if let Some(content) = catalog::content(name) {
         return Ok(json!({ "content": content }));
     }
-    let argument = |name: &str| call.arguments.get(name).and_then(Value::as_str).unwrap_or_default();
+    if let Some(question) = catalog::question(name, &call.arguments) {
+        let params = RawJson::of(&question.params);
+        let answer = context.ask(&Method::new(question.kind.method()), Some(&params)).await?;
+        return Ok(text(&catalog::answered(name, &parse(&answer)?)));
+    }
     let number =
         |name: &str, default: u64| call.arguments.get(name).and_then(Value::as_u64).unwrap_or(default);
     match name {
@@ -73,17 +77,6 @@ pub(super) async fn call(context: &CallContext, fanout: &Fanout, call: &Named) -
             fanout.resource_updated(catalog::WATCHED);
             Ok(text("The watched resource is said to have changed"))
         }
-        "test_sampling" => sample(context, argument("prompt")).await,
-        "test_elicitation" => {
-            let answer = elicit(context, argument("message"), name).await?;
-            Ok(text(&format!("User response: {answer}")))
-        }
-        "test_elicitation_sep1034_defaults" | "test_elicitation_sep1330_enums" => {
-            let answer = elicit(context, "Please fill in the form", name).await?;
-            let (action, content) = (&answer["action"], &answer["content"]);
-            let action = action.as_str().unwrap_or_default();
-            Ok(text(&format!("Elicitation completed: action={action}, content={content}")))
-        }
         _ => Err(RpcError::of(Reason::InvalidParams, format!("Unknown tool: {name}"))),
     }
 }
@@ -102,18 +95,4 @@ async fn report(context: &CallContext, step: f64, total: f64) -> Result<(), RpcE
 async fn log(context: &CallContext, line: &str) -> Result<(), RpcError> {
     let params = RawJson::of(&json!({ "level": "info", "logger": "fixtures", "data": line }));
     context.notify(&Method::LogMessage, Some(&params)).await.map_err(|error| error.to_rpc())
-}
-
-async fn sample(context: &CallContext, prompt: &str) -> Result<Value, RpcError> {
-    let message = json!({ "role": "user", "content": { "type": "text", "text": prompt } });
-    let params = RawJson::of(&json!({ "messages": [message], "maxTokens": 100 }));
-    let answer = context.ask(&Method::SamplingCreateMessage, Some(&params)).await?;
-    let answer: Value = parse(&answer)?;
-    Ok(text(&format!("LLM response: {}", answer["content"]["text"].as_str().unwrap_or_default())))
-}
-
-async fn elicit(context: &CallContext, message: &str, tool: &str) -> Result<Value, RpcError> {
-    let schema = catalog::elicitation_schema(tool);
-    let params = RawJson::of(&json!({ "message": message, "requestedSchema": schema }));
-    parse(&context.ask(&Method::ElicitationCreate, Some(&params)).await?)
 }

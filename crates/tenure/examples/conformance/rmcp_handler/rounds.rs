@@ -12,8 +12,8 @@ use tenure_session::RawJson;
 use tenure_session::exchange::capability::{self, Capabilities};
 
 use super::tools::tool_error;
-use super::{Context, failed, is_modern, result, typed};
-use crate::catalog::{self, Kind, Question, Step};
+use super::{Context, failed, is_modern, result, text, typed};
+use crate::catalog::{self, Kind, Question, Round, Step};
 
 /// Under which name a gateway shows the question to a client of the modern era, in its `_meta`.
 const INPUT_KEY: &str = "dev.tenure/inputKey";
@@ -74,13 +74,28 @@ pub(super) async fn answer(context: &Context, name: &str, retry: Retry) -> Optio
     })
 }
 
+/// The answer of a tool that asks in the midst of its work, where rmcp lets none ask: it asks first. `None`: it does
+/// not ask.
+pub(super) fn instead(
+    tool: &str,
+    arguments: &Map<String, Value>,
+    retry: &Retry,
+) -> Option<Result<Answer, ErrorData>> {
+    let question = catalog::question(tool, arguments)?;
+    let answer = retry.answers.as_ref().and_then(|answers| answers.get(question.key));
+    Some(match answer.filter(|answer| question.kind.is_answered_by(answer)) {
+        Some(answer) => Ok(Answer::Is(text(&catalog::answered(tool, answer)))),
+        None => typed(Round { questions: vec![question], state: None }.to_result()).map(Answer::Asks),
+    })
+}
+
 fn capabilities(context: &Context) -> Capabilities {
     let nothing = || Capabilities::parse(RawJson::EMPTY_OBJECT).expect("an empty object declares nothing");
     Capabilities::parse(RawJson::of(&context.client_capabilities().unwrap_or_default()))
         .unwrap_or_else(nothing)
 }
 
-async fn ask(context: &Context, question: &Question) -> Result<(&'static str, Value), ErrorData> {
+pub(super) async fn ask(context: &Context, question: &Question) -> Result<(&'static str, Value), ErrorData> {
     let mut params = question.params.clone();
     params["_meta"][INPUT_KEY] = question.key.into();
     let answer = match question.kind {

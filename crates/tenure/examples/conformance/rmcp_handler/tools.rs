@@ -1,6 +1,6 @@
 //! The tools that do more than answer with fixed content.
 
-#![expect(deprecated, reason = "logging and sampling belong to the revisions that sessions speak")]
+#![expect(deprecated, reason = "logging belongs to the revisions that sessions speak")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use tenure_session::runtime::CallContext;
 
 use super::news::{self, Change, Newsroom};
-use super::{Context, failed, is_modern, text, typed};
+use super::{Context, failed, is_modern, rounds, text};
 use crate::catalog;
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -27,7 +27,10 @@ pub(super) async fn call(
     if let Some(content) = catalog::content(name) {
         return Ok(json!({ "content": content }));
     }
-    let argument = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or_default();
+    if let Some(question) = catalog::question(name, arguments) {
+        let (_, answer) = rounds::ask(context, &question).await?;
+        return Ok(text(&catalog::answered(name, &answer)));
+    }
     let number = |name: &str, default: u64| arguments.get(name).and_then(Value::as_u64).unwrap_or(default);
     match name {
         "test_error_handling" => Ok(tool_error("This tool intentionally returns an error for testing")),
@@ -85,23 +88,6 @@ pub(super) async fn call(
             tokio::time::sleep(PAUSE * 2).await;
             Ok(text("Reconnection test completed successfully"))
         }
-        "test_sampling" => {
-            let message =
-                json!({ "role": "user", "content": { "type": "text", "text": argument("prompt") } });
-            let params = typed(json!({ "messages": [message], "maxTokens": 100 }))?;
-            let answer = context.peer.create_message(params).await.map_err(failed)?;
-            let answer = serde_json::to_value(&answer).unwrap_or_default();
-            Ok(text(&format!("LLM response: {}", answer["content"]["text"].as_str().unwrap_or_default())))
-        }
-        "test_elicitation" => {
-            let answer = elicit(context, argument("message"), name).await?;
-            Ok(text(&format!("User response: {answer}")))
-        }
-        "test_elicitation_sep1034_defaults" | "test_elicitation_sep1330_enums" => {
-            let answer = elicit(context, "Please fill in the form", name).await?;
-            let (action, content) = (answer["action"].as_str().unwrap_or_default(), &answer["content"]);
-            Ok(text(&format!("Elicitation completed: action={action}, content={content}")))
-        }
         _ => Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None)),
     }
 }
@@ -126,11 +112,4 @@ async fn report(context: &Context, step: f64, total: f64) -> Result<(), ErrorDat
     let Some(token) = context.meta.get_progress_token() else { return Ok(()) };
     let progress = ProgressNotificationParam::new(token, step).with_total(total);
     context.peer.notify_progress(progress).await.map_err(failed)
-}
-
-async fn elicit(context: &Context, message: &str, tool: &str) -> Result<Value, ErrorData> {
-    let schema = catalog::elicitation_schema(tool);
-    let params = typed(json!({ "mode": "form", "message": message, "requestedSchema": schema }))?;
-    let answer = context.peer.create_elicitation(params).await.map_err(failed)?;
-    serde_json::to_value(&answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
