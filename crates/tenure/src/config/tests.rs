@@ -158,8 +158,8 @@ fn no_sources_show_the_defaults() {
         # state_key_file is not set
 
         [tasks]
-        max = 100000                             # default
-        max_per_principal = 100000               # default
+        max = 10000                              # default
+        max_per_principal = 10000                # default
         max_ttl = "1d"                           # default
         poll = "1s"                              # default
 

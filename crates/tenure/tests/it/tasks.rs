@@ -108,7 +108,10 @@ async fn a_kill_interrupts_tasks_and_loses_none() {
     let done = server.task("slow_compute", json!({ "seconds": 0.05, "label": "short" })).await;
     let failed = server.task("protocol_error_job", json!({})).await;
     let cancelled = server.task("slow_compute", json!({ "seconds": 600, "label": "unwanted" })).await;
-    assert_eq!(server.ask("tasks/cancel", json!({ "taskId": cancelled })).await["result"]["resultType"], "complete");
+    assert_eq!(
+        server.ask("tasks/cancel", json!({ "taskId": cancelled })).await["result"]["resultType"],
+        "complete"
+    );
     let asking = server.task("confirm_delete", json!({ "filename": "x" })).await;
     let before = [
         server.until(&done, "completed").await,
@@ -125,7 +128,10 @@ async fn a_kill_interrupts_tasks_and_loses_none() {
     for interrupted in [&working, &asking] {
         let task = server.get(interrupted).await;
         assert_eq!(task["status"], "failed");
-        assert_eq!((&task["error"]["code"], &task["error"]["data"]["reason"]), (&json!(-31010), &json!("interrupted")));
+        assert_eq!(
+            (&task["error"]["code"], &task["error"]["data"]["reason"]),
+            (&json!(-31010), &json!("interrupted"))
+        );
     }
     // Answers to questions that died with their process are no error, and change nothing.
     let late = json!({ "taskId": asking, "inputResponses": { "confirm": { "action": "accept" } } });
@@ -160,7 +166,9 @@ async fn a_kill_at_any_moment_takes_nothing_back() {
             match before["status"].as_str() {
                 Some("completed") => assert_eq!(after, before),
                 // It may have ended between the look and the kill.
-                Some("working") => assert!(after["status"] == "failed" || after["status"] == "completed", "{after}"),
+                Some("working") => {
+                    assert!(after["status"] == "failed" || after["status"] == "completed", "{after}")
+                }
                 _ => panic!("{before}"),
             }
         }
