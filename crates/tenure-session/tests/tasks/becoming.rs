@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tenure_session::call::{Became, TaskWish};
+use tenure_session::exchange::{self, Answer};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Reply};
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, Principal, RawJson, Route};
+use tenure_session::{Eras, Method, Principal, RawJson, Route};
 use tenure_testkit::clock::HandClock;
 
 use crate::support::{
-    By, Engine, MINUTE, SECOND, World, ann, bob, exchanges, id, on_every_engine, request, request_of, send,
+    By, Engine, MINUTE, SECOND, World, ann, bob, caller, exchanges, id, on_every_engine, request, request_of,
+    send,
 };
 
 on_every_engine!(
@@ -197,10 +199,19 @@ async fn whoever_hangs_up_before_it_heard_of_a_task_has_none(engine: Engine) {
 async fn what_a_task_says_reaches_nobody(engine: Engine) {
     let mut world = World::new(engine);
     let meta = json!({ "progressToken": 1, "io.modelcontextprotocol/logLevel": "debug" });
-    let answer = world.send(&ann(), request("tools/call", json!({ "name": "dig", "_meta": meta })));
+    // A client that would take a stream, and what was said before is on it.
+    let call = request("tools/call", json!({ "name": "dig", "_meta": meta }));
+    let (exchanges, checked) = (world.exchanges.clone(), exchange::check(call, None, Eras::Both).unwrap());
+    let answer = tokio::spawn(async move { exchanges.request(checked, caller(&ann())).await });
     let asked = world.server.expect("tools/call").await;
-    asked.context.become_task(TaskWish::default()).await.unwrap();
-    let id = id(&answer.await.unwrap());
+    asked.context.progress(-1.0, None, None).await.unwrap();
+    let Answer::Stream(mut flow) = answer.await.unwrap() else { panic!("a stream") };
+    let said = |body: Option<bytes::Bytes>| serde_json::from_slice::<Value>(&body.unwrap()).unwrap();
+    assert_eq!(said(flow.next().await)["params"]["progress"], -1.0);
+    let (became, created) = tokio::join!(asked.context.become_task(TaskWish::default()), flow.next());
+    assert_eq!(became, Ok(Became::Task));
+    let id = id(&said(created));
+    assert!(flow.next().await.is_none());
     // More than would ever wait for a reader.
     for step in 0..10_000 {
         asked.context.progress(f64::from(step), None, None).await.unwrap();

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tenure_session::call::{Became, CallContext, TaskWish};
 use tenure_session::{Method, RawJson, RpcError};
+use tenure_testkit::fake_responder::Asked;
 use tokio::task::JoinHandle;
 
 use crate::support::{Engine, World, ann, id, on_every_engine, request};
@@ -13,6 +14,7 @@ on_every_engine!(
     a_key_is_used_once,
     what_is_no_answer_leaves_the_question_open,
     a_call_may_ask_first_and_become_a_task_then,
+    a_call_that_asked_first_is_a_task_like_any_other,
     a_question_that_no_attempt_was_given_goes_to_the_task,
     whoever_asks_for_what_the_client_cannot_is_told,
 );
@@ -108,6 +110,33 @@ async fn what_is_no_answer_leaves_the_question_open(engine: Engine) {
     // Somebody who gave up waits for no answer.
     answered.abort();
     world.until_status(&ann(), &id, "working").await;
+}
+
+/// A call that asked its client something, and then became a task.
+async fn asked_first(world: &mut World) -> (String, Asked) {
+    let params = json!({ "name": "dig" });
+    let first = world.send(&ann(), request("tools/call", params.clone()));
+    let asked = world.server.expect("tools/call").await;
+    let answered = ask(&asked.context, None, "who?");
+    let interim = first.await.unwrap()["result"].take();
+    let mut again = params;
+    again["requestState"] = interim["requestState"].clone();
+    again["inputResponses"] = json!({ "q1": accept("ann") });
+    let second = world.send(&ann(), request("tools/call", again));
+    assert_eq!(answer_of(answered).await, accept("ann"));
+    assert_eq!(asked.context.become_task(TaskWish::default()).await, Ok(Became::Task));
+    (id(&second.await.unwrap()), asked)
+}
+
+async fn a_call_that_asked_first_is_a_task_like_any_other(engine: Engine) {
+    let mut world = World::new(engine);
+    let (unwanted, asked) = asked_first(&mut world).await;
+    assert_eq!(world.cancel(&ann(), &unwanted).await["result"]["resultType"], "complete");
+    assert_eq!(world.get(&ann(), &unwanted).await["result"]["status"], "cancelled");
+    asked.dropped().await;
+    let (left, _asked) = asked_first(&mut world).await;
+    let world = world.stopped().await;
+    assert_eq!(world.get(&ann(), &left).await["result"]["error"]["code"], -31010);
 }
 
 async fn a_call_may_ask_first_and_become_a_task_then(engine: Engine) {
