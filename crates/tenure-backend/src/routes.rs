@@ -90,6 +90,10 @@ impl Responder for Responders {
         servers.into_iter().any(|server| server.responder.keeps_request_states())
     }
 
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        self.0.at(route).is_none_or(|server| server.responder.keeps_tasks(route))
+    }
+
     fn begin(&self, fanout: Fanout) {
         for (name, server) in &self.0.named {
             server.responder.begin(fanout.on(Route::named(name)));

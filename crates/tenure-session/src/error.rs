@@ -58,6 +58,8 @@ reasons! {
     InvalidMeta = "invalid_meta", -32602;
     /// A `requestState` that is not ours, or not for this caller, request or time.
     InvalidRequestState = "invalid_request_state", -32602;
+    /// No task of that name belongs to the caller.
+    TaskNotFound = "task_not_found", -32602;
     /// A header that does not say what the body says.
     HeaderMismatch = "header_mismatch", -32020;
     /// The client did not declare a capability that the request needs.
@@ -104,6 +106,8 @@ reasons! {
     StateTooLarge = "state_too_large", -31029;
     /// As many servers run behind us as may.
     TooManyProcesses = "too_many_processes", -31029;
+    /// There are as many tasks as there may be, in all or of this caller.
+    TooManyTasks = "too_many_tasks", -31029;
     /// A state was changed by another since it was read.
     Conflict = "conflict", -31009;
     /// The client does not read what it is sent, so nothing more is taken from it.
@@ -208,7 +212,7 @@ impl Error {
     /// What to do about it.
     pub fn kind(&self) -> Kind {
         match self.reason {
-            Reason::SessionNotFound | Reason::StateNotFound => Kind::NotFound,
+            Reason::SessionNotFound | Reason::StateNotFound | Reason::TaskNotFound => Kind::NotFound,
             Reason::SessionExpired
             | Reason::SessionDeleted
             | Reason::SessionRevoked
@@ -224,6 +228,7 @@ impl Error {
             | Reason::TooManySubscriptions
             | Reason::TooManyStreams
             | Reason::TooManyStates
+            | Reason::TooManyTasks
             | Reason::TooManyProcesses
             | Reason::StateTooLarge
             | Reason::SlowReader => Kind::Full,

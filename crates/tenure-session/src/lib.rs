@@ -8,7 +8,8 @@
 //!
 //! Read in this order: [`message`] and [`protocol`] (what is on the wire), [`phase`] and [`rules`]
 //! (what is allowed when), [`exchange`] (requests that belong to no session), [`port`] (what we ask of
-//! others), [`runtime`] (how it all moves), [`bridge`] (between the eras).
+//! others), [`runtime`] (how it all moves), [`task`] (calls whose clients come back), [`bridge`] (between the
+//! eras).
 
 pub mod bridge;
 pub mod call;
@@ -27,6 +28,7 @@ pub mod record;
 pub mod rules;
 pub mod runtime;
 pub mod state;
+pub mod task;
 
 pub use error::{Error, Kind, Reason, RpcError};
 pub use id::{EventId, NodeId, Principal, RequestId, Route, SessionId, SessionKey, StreamId};
@@ -36,3 +38,4 @@ pub use method::Method;
 pub use protocol::{Eras, Revision};
 pub use runtime::{Answer, Reader, Session, Sessions};
 pub use state::{State, States};
+pub use task::Tasks;

@@ -97,8 +97,8 @@ pub async fn copy(
             for (key, record) in page {
                 match space {
                     Space::Rmcp => copy_rmcp_log(from, to, &record.value, &mut totals).await?,
-                    // A state has no events.
-                    Space::State => {}
+                    // Neither a state nor a task has events.
+                    Space::State | Space::Task => {}
                     _ => copy_events(from, to, key, &mut totals).await?,
                 }
                 totals.records += 1;

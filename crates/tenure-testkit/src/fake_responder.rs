@@ -151,7 +151,7 @@ impl Asked {
     /// Acknowledges a listen: with all that it asks for, but for these resources.
     pub async fn acknowledge(&self, but_for: &[&str]) {
         let mut honoured = self.params()["notifications"].clone();
-        if let Some(uris) = honoured["resourceSubscriptions"].as_array_mut() {
+        if let Some(uris) = honoured.get_mut("resourceSubscriptions").and_then(Value::as_array_mut) {
             uris.retain(|uri| !but_for.iter().any(|denied| uri == denied));
         }
         let params = json!({ "notifications": honoured, "_meta": self.subscription() });

@@ -21,6 +21,7 @@ use tenure_session::port::seal::Seal;
 use tenure_session::port::store::{Expected, RecordKey, Space, Store, StoreError};
 use tenure_session::runtime::{Parts, Sessions};
 use tenure_session::state::States;
+use tenure_session::task::{TaskLimits, Tasks};
 use tenure_session::{Limits, Route, SessionKey};
 use tenure_store::copy::{self, CopyError};
 pub(crate) use tenure_store::copy::{Progress as CopyProgress, Totals as CopyTotals, save_log};
@@ -571,7 +572,17 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
     };
     let seal = request_state_seal(config, &store).await?;
     let clock = Arc::new(SystemClock);
-    let parts = Parts { store, backend: Arc::clone(&backend), clock: Arc::clone(&clock) as _, limits };
+    let task_limits = TaskLimits {
+        // With some room for what stands around it.
+        max_outcome_bytes: limits.max_event_bytes.saturating_sub(4096),
+        ..config.tasks.clone()
+    };
+    let parts = Parts {
+        store: Arc::clone(&store),
+        backend: Arc::clone(&backend),
+        clock: Arc::clone(&clock) as _,
+        limits,
+    };
     let sessions = Sessions::start(parts);
     let responder = responder(&backend, config);
     let exchanges = Exchanges::start(exchange::Parts {
@@ -582,7 +593,8 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
         fanout: sessions.fanout(),
         eras: config.eras,
         caching: if is_ours || config.exchanges.trust_public { Caching::AsSaid } else { Caching::Private },
-    });
+    })
+    .with_tasks(Tasks::start(store, Arc::new(SystemClock), task_limits));
     Ok(Running { sessions, exchanges, states })
 }
 

@@ -19,6 +19,7 @@ use super::watched::{WatchedBackend, WatchedResponder};
 use crate::call::{Fanout, Outlet};
 use crate::error::RpcError;
 use crate::exchange::meta;
+use crate::id::Route;
 use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -242,6 +243,10 @@ impl Responder for EitherEra {
 
     fn keeps_request_states(&self) -> bool {
         self.likely().keeps_request_states()
+    }
+
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        self.likely().keeps_tasks(route)
     }
 
     fn server_info(&self) -> Option<RawJson> {

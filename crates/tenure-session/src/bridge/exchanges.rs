@@ -21,6 +21,7 @@ use super::turn::Turn;
 use crate::call::{CallContext, Fanout};
 use crate::error::{Reason, RpcError};
 use crate::exchange::ladder;
+use crate::id::Route;
 use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -186,6 +187,11 @@ fn is_of_tasks(method: &Method) -> bool {
 impl Responder for ExchangesOnSessions {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
         Box::pin(self.clone().answer(call))
+    }
+
+    // Its calls never become tasks, so nobody is told that they could.
+    fn keeps_tasks(&self, _: &Route) -> bool {
+        true
     }
 
     fn server_info(&self) -> Option<RawJson> {

@@ -8,6 +8,7 @@ use super::rules::evidence::{self, Verdict};
 use super::verdicts::{Era, Verdicts};
 use crate::call::Fanout;
 use crate::error::RpcError;
+use crate::id::Route;
 use crate::message::RawJson;
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -83,6 +84,10 @@ impl Responder for WatchedResponder {
 
     fn keeps_request_states(&self) -> bool {
         self.inner.keeps_request_states()
+    }
+
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        self.inner.keeps_tasks(route)
     }
 
     fn server_info(&self) -> Option<RawJson> {

@@ -6,13 +6,14 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::{Caller, Outlet, Stage};
+use super::{Became, Caller, Outlet, Stage, TaskWish};
 use crate::error::{Error, Reason, RpcError};
+use crate::exchange::capability::{self, Capabilities, Capability};
 use crate::id::{RequestId, Route};
 use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::clock::Time;
-use crate::protocol::Revision;
+use crate::protocol::{MODERN, Revision};
 use crate::rules;
 use crate::runtime::{Origin, Session};
 use crate::state::State;
@@ -259,6 +260,38 @@ impl CallContext {
                 Err(RpcError::of(Reason::Cancelled, "The client knows nothing of this request"))
             }
             Owner::Stage(stage, false) => stage.ask(method, params).await,
+        }
+    }
+
+    /// Makes a task of the call: its client gets an id at once, and comes back for the outcome. From then on questions
+    /// wait for the client to come for them, what the handler returns is the outcome, and progress and log messages
+    /// reach nobody. A handler may ask first and become a task then.
+    ///
+    /// Nothing happens where that cannot be done: in a session, for anything but `tools/call`, for a client that does
+    /// not declare the extension, on a server without tasks. A handler then goes on, and its client waits.
+    ///
+    /// # Errors
+    /// When there are too many tasks, or the store fails. The call goes on as it was.
+    ///
+    /// # Cancel safety
+    /// Dropped early, the call may or may not have become a task.
+    pub async fn become_task(&self, wish: TaskWish) -> Result<Became, RpcError> {
+        match &self.owner {
+            Owner::Session(..) | Owner::Stage(_, true) => Ok(Became::No),
+            Owner::Stage(stage, false) => stage.become_task(wish).await,
+        }
+    }
+
+    /// For handlers that can only work as a task: checks that the client can deal with one.
+    ///
+    /// # Errors
+    /// The client does not declare the extension, or is in a session (-32021).
+    pub fn requires_task(&self) -> Result<(), RpcError> {
+        let declares =
+            || Capabilities::parse(self.capabilities()).is_some_and(|it| it.has(&Capability::TASKS));
+        match &self.owner {
+            Owner::Stage(stage, false) if stage.protocol() == MODERN && declares() => Ok(()),
+            _ => Err(capability::missing(&[Capability::TASKS]).to_rpc()),
         }
     }
 

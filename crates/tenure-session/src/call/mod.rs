@@ -8,11 +8,13 @@ mod context;
 mod news;
 mod outlet;
 mod stage;
+mod task;
 
 pub use caller::Caller;
 pub use context::CallContext;
 pub use news::{Fanout, Listener, News};
 pub use outlet::Outlet;
 pub use stage::Stage;
+pub use task::{Became, TaskWish};
 
 pub(crate) use news::Hub;

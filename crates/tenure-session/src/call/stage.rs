@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::{Became, TaskWish};
 use crate::error::{Error, RpcError};
 use crate::id::Route;
 use crate::message::RawJson;
@@ -17,6 +18,8 @@ use crate::protocol::Revision;
 /// 1. `notify` takes messages in their order, and may wait for room.
 /// 2. `ask` always answers: with what the client says, or with an error that says why it could not be asked.
 /// 3. When the token of `cancellation` is cancelled, nobody waits for the answer any more.
+/// 4. When `become_task` says that the call is a task, it is in the store; from then on a question of the call may
+///    wait for its answer as long as the task may take.
 pub trait Stage: Send + Sync + 'static {
     /// Passes a notification on that belongs to the request.
     fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>>;
@@ -40,4 +43,9 @@ pub trait Stage: Send + Sync + 'static {
     fn label(&self) -> &str;
     /// The endpoint that the request came to.
     fn route(&self) -> &Route;
+    /// Makes a task of the call, where that can be done. See [`CallContext::become_task`](super::CallContext::become_task).
+    fn become_task(&self, wish: TaskWish) -> BoxFuture<Result<Became, RpcError>> {
+        let _ = wish;
+        Box::pin(std::future::ready(Ok(Became::No)))
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::about_tasks;
 use super::capability::{self, Capability};
 use super::exchanges::Inner;
 use super::results::{self, ResultType};
@@ -11,6 +12,7 @@ use crate::bridge::rules::codes::{self, RESOURCE_NOT_FOUND};
 use crate::bridge::rules::edit::{self, Object};
 use crate::bridge::rules::questions;
 use crate::error::{Error, Reason, RpcError};
+use crate::id::Route;
 use crate::members;
 use crate::message::{RawJson, Request};
 use crate::method::Method;
@@ -70,12 +72,15 @@ impl Inner {
     }
 
     /// The reply with what every answer carries.
-    pub(super) fn complete(&self, request: &Request, reply: Reply) -> Reply {
+    pub(super) fn complete(&self, route: &Route, request: &Request, reply: Reply) -> Reply {
         let mut result = reply?;
         let method = &request.method;
         if *method == Method::Discover {
             result =
                 set(&result, "supportedVersions", edit::text(&RawJson::of(&protocol::served(self.eras))));
+        }
+        if *method == Method::Discover && self.kept_tasks(route).is_some() {
+            result = about_tasks::advertised(&result);
         }
         let mut caching = self.caching;
         if results::is_cacheable(method) {

@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -31,6 +31,7 @@ use crate::port::clock::Clock;
 use crate::port::responder::Responder;
 use crate::port::seal::Seal;
 use crate::protocol::Eras;
+use crate::task::Tasks;
 
 /// All exchanges of a process, as one of its endpoints sees them. Cheap to clone.
 #[derive(Clone)]
@@ -68,12 +69,14 @@ pub(super) struct Inner {
     pub(super) stage: AtomicU8,
     running: AtomicUsize,
     numbers: AtomicU64,
-    /// Attempts that had to wait for something, by the number of the call and their turn.
+    /// Attempts that had to wait for something, by the number of the call and their turn, and calls that became tasks,
+    /// at turn 0.
     listed: Mutex<HashMap<(u64, u64), Weak<Work>>>,
     /// Woken when nothing is running any more.
     idle: Notify,
     pub(super) parked: Mutex<HashMap<u128, Arc<Work>>>,
     pub(super) tasks: TaskTracker,
+    kept_tasks: OnceLock<Tasks>,
 }
 
 pub(super) const OPEN: u8 = 0;
@@ -111,6 +114,7 @@ impl Exchanges {
             idle: Notify::new(),
             parked: Mutex::default(),
             tasks: TaskTracker::new(),
+            kept_tasks: OnceLock::new(),
         });
         let listener: Weak<dyn Listener> = Arc::downgrade(&(Arc::clone(&inner) as Arc<dyn Listener>));
         parts.fanout.add(listener);
@@ -122,6 +126,14 @@ impl Exchanges {
     #[must_use]
     pub fn on(&self, route: Route) -> Self {
         Self(Arc::clone(&self.0), route)
+    }
+
+    /// Lets calls become tasks that are kept here, unless the server keeps its own. Said once, before the first
+    /// request; the tasks stop with the exchanges.
+    #[must_use]
+    pub fn with_tasks(self, tasks: Tasks) -> Self {
+        drop(self.0.kept_tasks.set(tasks));
+        self
     }
 
     /// Which eras the endpoint serves.
@@ -186,7 +198,7 @@ impl Exchanges {
         let work = Work::new(number, (request.method.clone(), principal), attempt, world);
         let context = CallContext::staged(Arc::clone(&work) as Arc<dyn Stage>, &request, caller);
         let call = Call { request, context };
-        let started = std::panic::catch_unwind(AssertUnwindSafe(|| inner.responder.respond(call)));
+        let started = std::panic::catch_unwind(AssertUnwindSafe(|| inner.respond(&work, call)));
         let source = started.map_or(Source::Nobody, Source::Here);
         Ok(Run::new(inner, work, asked, (1, source), running))
     }
@@ -221,7 +233,7 @@ impl Exchanges {
                 tokio::pin!(idle);
                 // Registered before the count is read, so that the last one's end is not missed.
                 idle.as_mut().enable();
-                if self.0.running.load(Ordering::SeqCst) == 0 {
+                if self.0.running.load(Ordering::SeqCst) == 0 && self.0.listed.lock().is_empty() {
                     return;
                 }
                 idle.await;
@@ -235,6 +247,9 @@ impl Exchanges {
         self.0.tasks.close();
         if tokio::time::timeout(Duration::from_secs(5), self.0.tasks.wait()).await.is_err() {
             tracing::warn!(tasks = self.0.tasks.len(), "exchanges were still running at shutdown");
+        }
+        if let Some(tasks) = self.0.kept_tasks.get() {
+            tasks.stop().await;
         }
         left.len()
     }
@@ -265,6 +280,16 @@ impl Inner {
         let place = (work.number, turn);
         self.listed.lock().insert(place, Arc::downgrade(work));
         Listed { inner: Arc::clone(self), place }
+    }
+
+    /// Enters a call that has become a task.
+    pub(super) fn list_task(self: &Arc<Self>, work: &Arc<Work>) -> Listed {
+        self.list(work, 0)
+    }
+
+    /// The tasks that are kept here, if the server does not keep its own.
+    pub(super) fn kept_tasks(&self, route: &Route) -> Option<&Tasks> {
+        self.kept_tasks.get().filter(|tasks| tasks.limits().max > 0 && !self.responder.keeps_tasks(route))
     }
 
     /// Ends a call that was listed while all were ended, and says whether it did.
@@ -335,6 +360,10 @@ pub(super) struct Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.inner.listed.lock().remove(&self.place);
+        let mut listed = self.inner.listed.lock();
+        listed.remove(&self.place);
+        if listed.is_empty() {
+            self.inner.idle.notify_waiters();
+        }
     }
 }

@@ -7,8 +7,10 @@
 //!
 //! [`Exchanges`] carries requests out: `run` says how an attempt ends, `work` is the call and `speech` what its server
 //! says and asks, `parks` keeps calls that wait for their clients, `states` seals what a client carries to its next
-//! attempt, `listen` serves those who want news. Nothing here knows of sessions.
+//! attempt, `listen` serves those who want news, `tasked` lets a call become a task, and `about_tasks` answers what
+//! clients then ask. Nothing here knows of sessions.
 
+mod about_tasks;
 mod answers;
 pub mod capability;
 mod catalog;
@@ -25,6 +27,7 @@ mod run;
 pub mod sentinel;
 mod speech;
 mod states;
+mod tasked;
 mod work;
 
 pub use capability::{Capabilities, Capability};

@@ -15,7 +15,7 @@ use super::answers;
 use super::exchanges::{Inner, OPEN, Running};
 use super::run::{Run, Source, panicked};
 use super::states::{self, Bound, Held};
-use super::work::{Attempt, Work};
+use super::work::{Attempt, Tasked, Work};
 use crate::call::Stage;
 use crate::error::{Error, Reason, RpcError};
 use crate::message::Request;
@@ -69,50 +69,84 @@ impl Inner {
     /// Carries a call out whose attempt has ended.
     pub(super) fn go_on(self: &Arc<Self>, work: &Arc<Work>, reply: BoxFuture<Reply>) {
         let (work, over) = (Arc::clone(work), work.cancellation());
-        let parked = Parked { inner: Arc::clone(self), work: Arc::clone(&work) };
+        let mut parked = Parked { inner: Arc::clone(self), work: Arc::clone(&work), is_task: false };
         self.tasks.spawn(async move {
-            // Dropped last, after the server's future.
-            let _parked = parked;
-            let carried_out = async {
+            let became = {
                 let mut reply = AssertUnwindSafe(reply).catch_unwind();
-                tokio::select! {
-                    reply = &mut reply => work.settle(reply.unwrap_or_else(|_| Err(panicked(&work)))),
-                    () = abandoned(&work) => {
-                        tracing::debug!(exchange = %work.label(), method = %work.method, "its client did not come back");
-                        work.give_up();
-                        // The server should hear it before it is cut off.
-                        drop(tokio::time::timeout(LAST_WORDS, &mut reply).await);
-                        return;
-                    }
-                }
-                // The answer waits for the client too.
-                abandoned(&work).await;
+                let became = tokio::select! {
+                    became = carried_out(&work, &mut reply) => became,
+                    () = over.cancelled() => None,
+                };
+                became.map(|(task, replied)| {
+                    let label = Arc::clone(&work);
+                    let reply: BoxFuture<Reply> = match replied {
+                        Some(reply) => Box::pin(std::future::ready(reply)),
+                        None => {
+                            Box::pin(reply.map(move |reply| reply.unwrap_or_else(|_| Err(panicked(&label)))))
+                        }
+                    };
+                    (task, reply)
+                })
             };
-            tokio::select! {
-                () = carried_out => {}
-                () = over.cancelled() => {}
+            // After the server's future was dropped, if it is.
+            let inner = Arc::clone(&parked.inner);
+            parked.is_task = became.is_some();
+            drop(parked);
+            if let Some((task, reply)) = became {
+                inner.carried_out(work, task, reply).await;
             }
         });
     }
+}
+
+/// Carries a call out until it has become a task, or its client has not come back in time.
+async fn carried_out(
+    work: &Work,
+    reply: &mut (impl Future<Output = std::thread::Result<Reply>> + Unpin),
+) -> Option<(Tasked, Option<Reply>)> {
+    tokio::select! {
+        task = work.became() => return Some((task, None)),
+        reply = &mut *reply => {
+            let reply = reply.unwrap_or_else(|_| Err(panicked(work)));
+            if let Some((task, reply)) = work.settle(reply) {
+                return Some((task, Some(reply)));
+            }
+        }
+        () = abandoned(work) => {
+            tracing::debug!(exchange = %work.label(), method = %work.method, "its client did not come back");
+            work.give_up();
+            // The server should hear it before it is cut off.
+            drop(tokio::time::timeout(LAST_WORDS, reply).await);
+            return None;
+        }
+    }
+    // The answer waits for the client too.
+    abandoned(work).await;
+    None
 }
 
 /// A call as long as its task lasts. That may end with a panic too, of a server that is dropped.
 struct Parked {
     inner: Arc<Inner>,
     work: Arc<Work>,
+    /// It has become one that its client asks about, and goes on.
+    is_task: bool,
 }
 
 impl Drop for Parked {
     fn drop(&mut self) {
         self.inner.unpark(&self.work);
+        if self.is_task {
+            return;
+        }
         // For an attempt that came at the last moment.
-        self.work.settle(Err(RpcError::of(Reason::TimedOut, "The client came back too late")));
+        drop(self.work.settle(Err(RpcError::of(Reason::TimedOut, "The client came back too late"))));
         self.work.close();
     }
 }
 
 /// What a server has to end a call whose client did not come back.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Resolves when a call has waited for its client for too long.
 async fn abandoned(work: &Work) {

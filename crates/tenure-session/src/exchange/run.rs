@@ -6,6 +6,7 @@
 //! | a message, and the client takes streams | a stream | goes on, and is cancelled with the stream |
 //! | silence for `stream_after`, and the client takes streams | a stream | the same |
 //! | a question, and no other for `gather` | `input_required` | waits in a task of its own for an attempt with answers |
+//! | the wish to become a task, and the task is in the store | the task | goes on in a task of its own |
 //! | the client hangs up | nothing | is cancelled |
 //!
 //! The server's future is polled by whoever waits for the attempt. A call that is answered at once costs no task, no
@@ -22,6 +23,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::exchanges::{Inner, Listed, Running};
 use super::ladder::Streams;
+use super::tasked::Becoming;
 use super::work::{End, State, Work};
 use crate::bridge::rules::news;
 use crate::bridge::rules::questions::{self, Question};
@@ -49,18 +51,20 @@ pub enum Answer {
 
 /// One attempt at a call.
 pub(super) struct Run {
-    inner: Arc<Inner>,
-    work: Arc<Work>,
-    request: Request,
-    turn: u64,
-    source: Source,
+    pub(super) inner: Arc<Inner>,
+    pub(super) work: Arc<Work>,
+    pub(super) request: Request,
+    pub(super) turn: u64,
+    pub(super) source: Source,
+    /// The task that it is about to become.
+    pub(super) becoming: Option<Becoming>,
     began: Instant,
     timer: Option<Pin<Box<Sleep>>>,
     /// From the first time that it has to wait.
     listed: Option<Listed>,
     /// Whether the client has been given a stream.
     is_stream: bool,
-    is_over: bool,
+    pub(super) is_over: bool,
     _running: Running,
 }
 
@@ -75,7 +79,7 @@ pub(super) enum Source {
 }
 
 /// What an attempt has to say next.
-enum Turn {
+pub(super) enum Turn {
     /// A message.
     Said(Bytes),
     /// The response.
@@ -98,6 +102,7 @@ impl Run {
             request,
             turn,
             source,
+            becoming: None,
             began: Instant::now(),
             timer: None,
             listed: None,
@@ -144,6 +149,18 @@ impl Run {
             if let Some(end) = state.end {
                 drop(state);
                 return Poll::Ready(self.finish(ended(end, &self.request)));
+            }
+            if let Some(wish) = state.wishes.first().map(|wish| wish.wish) {
+                drop(state);
+                match self.poll_wishes(wish, cx) {
+                    Poll::Ready(Some(created)) => return Poll::Ready(created),
+                    Poll::Ready(None) => continue,
+                    Poll::Pending => state = work.state.lock(),
+                }
+                // Nobody was there to be woken by what happened meanwhile.
+                if state.outcome.is_some() || state.end.is_some() || state.turn != self.turn {
+                    continue;
+                }
             }
             let now = Instant::now();
             let mut next = self.deadline(&state, now);
@@ -235,6 +252,7 @@ impl Run {
         self.is_over = true;
         self.inner.unpark(&self.work);
         self.work.close();
+        self.becoming = None;
         self.discard();
     }
 
@@ -265,8 +283,8 @@ impl Run {
         turn
     }
 
-    fn respond(&self, reply: Reply) -> Turn {
-        let mut reply = self.inner.complete(&self.request, reply);
+    pub(super) fn respond(&self, reply: Reply) -> Turn {
+        let mut reply = self.inner.complete(self.work.fanout.route(), &self.request, reply);
         let mut body = message::write_response(&self.request.id, &reply);
         let limit = self.work.limits.max_event_bytes;
         if body.len() > limit {

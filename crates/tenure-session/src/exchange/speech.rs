@@ -11,7 +11,7 @@ use super::ladder::Streams;
 use super::meta::Level;
 use super::work::{Work, client_gone, wake};
 use crate::bridge::rules::edit::{self, Object};
-use crate::call::{News, Stage};
+use crate::call::{Became, News, Stage, TaskWish};
 use crate::error::{Error, Reason, RpcError};
 use crate::id::Route;
 use crate::message::{self, RawJson};
@@ -25,7 +25,12 @@ impl Work {
     /// What becomes of a notification of the server.
     fn sort(&self, method: &Method, params: Option<&RawJson>) -> Option<Bytes> {
         if self.is_listen() {
-            return is_news(method).then(|| message::write_notification(method, params));
+            let params = match method {
+                Method::Acknowledged => self.with_watched(params),
+                _ => None,
+            }
+            .or_else(|| params.cloned());
+            return is_news(method).then(|| message::write_notification(method, params.as_ref()));
         }
         match method {
             Method::Progress => {
@@ -55,6 +60,17 @@ impl Work {
         }
     }
 
+    /// The params of an acknowledgement with the tasks of ours that the listen hears of.
+    fn with_watched(&self, params: Option<&RawJson>) -> Option<RawJson> {
+        let ids = RawJson::of(&Some(&self.state.lock().watched).filter(|ids| !ids.is_empty())?);
+        let mut object = Object::read(edit::text(params?))?;
+        let mut heard = object.get("notifications").and_then(Object::read)?;
+        heard.set("taskIds", edit::text(&ids));
+        let heard = heard.write().into_owned();
+        object.set("notifications", heard);
+        Some(RawJson::trusted(object.write().into_owned()))
+    }
+
     /// News is no part of the answer to a request; it goes to whoever listens.
     fn tell(&self, news: News) -> Option<Bytes> {
         self.fanout.list_changed(news);
@@ -67,7 +83,11 @@ impl Work {
         if state.is_over {
             return Err(Unsaid::Over);
         }
-        if state.parked_until.is_some() || state.attempt.streams == Streams::No || state.end.is_some() {
+        if state.parked_until.is_some()
+            || state.task.is_some()
+            || state.attempt.streams == Streams::No
+            || state.end.is_some()
+        {
             // Nobody is there to hear it.
             return Ok(());
         }
@@ -78,8 +98,13 @@ impl Work {
         }
         state.said_bytes = bytes;
         state.said.push_back(message);
+        // What comes first on a listen is its acknowledgement.
+        let acknowledges = self.is_listen() && !std::mem::replace(&mut state.is_acknowledged, true);
         let waker = state.waker.take();
         drop(state);
+        if acknowledges {
+            self.room.notify_waiters();
+        }
         wake(waker);
         Ok(())
     }
@@ -203,5 +228,12 @@ impl Stage for Work {
 
     fn route(&self) -> &Route {
         self.fanout.route()
+    }
+
+    fn become_task(&self, wish: TaskWish) -> BoxFuture<Result<Became, RpcError>> {
+        match self.wish(wish) {
+            Err(became) => Box::pin(std::future::ready(Ok(became))),
+            Ok(answered) => Box::pin(async move { answered.await.map_err(|_| client_gone())? }),
+        }
     }
 }

@@ -18,13 +18,14 @@ use super::ladder::Streams;
 use super::limits::ExchangeLimits;
 use super::meta::Meta;
 use crate::bridge::rules::questions::{self, KeyedBy, Question};
-use crate::call::Fanout;
+use crate::call::{Became, Fanout, TaskWish};
 use crate::error::{Reason, RpcError};
 use crate::id::Principal;
-use crate::message::RawJson;
+use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::backend::Reply;
 use crate::port::clock::Time;
+use crate::task::Live;
 
 /// A call.
 pub(super) struct Work {
@@ -41,7 +42,7 @@ pub(super) struct Work {
     pub(super) label: OnceLock<Box<str>>,
     /// Made when somebody asks for it, which few calls do.
     pub(super) cancellation: OnceLock<CancellationToken>,
-    /// Woken when there is room for messages again.
+    /// Woken when there is room for messages again, when a listen was acknowledged, and when the call became a task.
     pub(super) room: Notify,
     pub(super) state: Mutex<State>,
 }
@@ -70,6 +71,14 @@ pub(super) struct State {
     pub(super) outcome: Option<Reply>,
     /// An end from outside.
     pub(super) end: Option<End>,
+    /// Wishes of the server that the call becomes a task, for the attempt of the moment to grant.
+    pub(super) wishes: Vec<Wish>,
+    /// The task that it became.
+    pub(super) task: Option<Tasked>,
+    /// The tasks of ours that a listen hears of.
+    pub(super) watched: Vec<String>,
+    /// Whether a listen has been acknowledged.
+    pub(super) is_acknowledged: bool,
     /// Whoever waits for any of this.
     pub(super) waker: Option<Waker>,
 }
@@ -88,6 +97,19 @@ pub(super) struct Attempt {
 pub(super) struct Asked {
     pub(super) question: Question,
     pub(super) answer: oneshot::Sender<Reply>,
+}
+
+/// A wish of the server that the call becomes a task, and who waits for what comes of it.
+pub(super) struct Wish {
+    pub(super) wish: TaskWish,
+    pub(super) answer: oneshot::Sender<Result<Became, RpcError>>,
+}
+
+/// A task, and the request of the attempt that was answered with it.
+#[derive(Clone)]
+pub(super) struct Tasked {
+    pub(super) live: Arc<Live>,
+    pub(super) request: Request,
 }
 
 /// How a call ends that does not end by itself.
@@ -134,6 +156,10 @@ impl Work {
             lacking: Vec::new(),
             outcome: None,
             end: None,
+            wishes: Vec::new(),
+            task: None,
+            watched: Vec::new(),
+            is_acknowledged: false,
             waker: None,
         };
         Arc::new_cyclic(|me| Self {
@@ -158,12 +184,12 @@ impl Work {
 
     /// Nobody waits for it any more: it was answered, or withdrawn.
     pub(super) fn close(&self) {
-        let asked = {
+        let waiting = {
             let mut state = self.state.lock();
             state.is_over = true;
-            std::mem::take(&mut state.asked)
+            (std::mem::take(&mut state.asked), std::mem::take(&mut state.wishes))
         };
-        drop(asked);
+        drop(waiting);
         if let Some(token) = self.cancellation.get() {
             token.cancel();
         }
@@ -241,13 +267,18 @@ impl Work {
         }
     }
 
-    pub(super) fn settle(&self, outcome: Reply) {
+    /// What came of it, for the attempt of the moment; given back if it is a task by now.
+    pub(super) fn settle(&self, outcome: Reply) -> Option<(Tasked, Reply)> {
         let waker = {
             let mut state = self.state.lock();
+            if let Some(task) = &state.task {
+                return Some((task.clone(), outcome));
+            }
             state.outcome.get_or_insert(outcome);
             state.waker.take()
         };
         wake(waker);
+        None
     }
 
     pub(super) fn put(
@@ -273,6 +304,13 @@ impl Work {
         let Some((mut question, keyed)) = questions::of_server(method, params, state.questions) else {
             return Err(questions::refusal(method));
         };
+        let (answer, answered) = oneshot::channel();
+        if let Some(Tasked { live, .. }) = &state.task {
+            let live = Arc::clone(live);
+            drop(state);
+            live.ask(question, answer);
+            return Ok(answered);
+        }
         // A key that the server chose means the same in every attempt, so an answer may be here already.
         let fresh = keyed == KeyedBy::Server && !state.attempt.used.contains(&question.key);
         let here = state.attempt.responses.as_ref().filter(|_| fresh);
@@ -283,7 +321,6 @@ impl Work {
         while state.asked.iter().any(|other| other.question.key == question.key) {
             question.key.push('\'');
         }
-        let (answer, answered) = oneshot::channel();
         state.asked.push(Asked { question, answer });
         let now = Instant::now();
         state.asked_at = Some((state.asked_at.map_or(now, |(first, _)| first), now));

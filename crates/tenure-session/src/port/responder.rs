@@ -7,6 +7,7 @@
 use super::BoxFuture;
 use super::backend::{Call, Reply};
 use crate::call::Fanout;
+use crate::id::Route;
 use crate::message::RawJson;
 
 /// Answers exchanges.
@@ -25,6 +26,14 @@ pub trait Responder: Send + Sync + 'static {
     /// Whether the states in `input_required` results are the server's own affair: sealed and opened by it, and passed
     /// on byte for byte. Otherwise they are sealed for it, and it gets back what it wrote.
     fn keeps_request_states(&self) -> bool {
+        false
+    }
+
+    /// Whether tasks are the server's own affair at an endpoint: it has none, or it makes them, and answers
+    /// `tasks/get`, `tasks/update` and `tasks/cancel` and listens to tasks itself. Otherwise its calls can become tasks
+    /// that are kept for it.
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        let _ = route;
         false
     }
 

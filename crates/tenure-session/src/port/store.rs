@@ -22,11 +22,13 @@ pub enum Space {
     State,
     /// What an rmcp server keeps here of its own sessions and streams.
     Rmcp,
+    /// Tasks: calls whose clients come back for the outcome.
+    Task,
 }
 
 impl Space {
     /// Every space.
-    pub const ALL: [Self; 4] = [Self::Session, Self::Store, Self::State, Self::Rmcp];
+    pub const ALL: [Self; 5] = [Self::Session, Self::Store, Self::State, Self::Rmcp, Self::Task];
 }
 
 /// The name of a record.
@@ -45,10 +47,11 @@ impl RecordKey {
     }
 
     /// A short name for logs, such as `s-4f3a9c01` for a session. A state is called by the last digits of its key,
-    /// such as `d-4f3a9c01`, since the first are its owner's.
+    /// such as `d-4f3a9c01`, since the first are its owner's. A task is called like `t-4f3a9c01`.
     pub fn label(&self) -> String {
         match self.space {
             Space::State => format!("d-{}", &self.key.hex()[24..]),
+            Space::Task => format!("t-{}", &self.key.hex()[..8]),
             Space::Session | Space::Store | Space::Rmcp => self.key.label(),
         }
     }

@@ -74,6 +74,7 @@ fn space_number(space: Space) -> u8 {
         Space::Store => 2,
         Space::State => 3,
         Space::Rmcp => 16,
+        Space::Task => 17,
         // The port may grow; a space without a number here cannot be stored.
         _ => 0,
     }
@@ -85,6 +86,7 @@ fn read_space(number: u8) -> Option<Space> {
         2 => Some(Space::Store),
         3 => Some(Space::State),
         16 => Some(Space::Rmcp),
+        17 => Some(Space::Task),
         _ => None,
     }
 }

@@ -18,6 +18,8 @@ pub struct Totals {
     pub sessions: u64,
     /// Data sessions that have a record, the tombstones of ended ones among them.
     pub data_sessions: u64,
+    /// Tasks, those that have ended among them.
+    pub tasks: u64,
     /// All other records.
     pub other_records: u64,
     /// Sessions that are or were owned by a node.
@@ -39,6 +41,7 @@ impl Totals {
         match keyspace {
             "records" if key.starts_with(&layout::space_prefix(Space::Session)) => self.sessions += 1,
             "records" if key.starts_with(&layout::space_prefix(Space::State)) => self.data_sessions += 1,
+            "records" if key.starts_with(&layout::space_prefix(Space::Task)) => self.tasks += 1,
             "records" => self.other_records += 1,
             "owners" => self.owners += 1,
             "deadlines" => self.deadlines += 1,

@@ -12,7 +12,7 @@ pub(crate) const SESSIONS: u8 = 5;
 /// More than are listed at once.
 pub(crate) const RECORDS: u8 = 150;
 /// Records of what is no session: states, and what rmcp keeps.
-pub(crate) const OTHERS: u8 = 3 + 2;
+pub(crate) const OTHERS: u8 = 3 + 2 + 2;
 /// More than are read at once.
 pub(crate) const LONG: usize = 1_300;
 
@@ -51,6 +51,12 @@ pub(crate) async fn fill(store: &dyn Store) {
         let (space, value) = (Space::State, Bytes::from(vec![number; usize::from(number) * 100]));
         let deadline = (number != 31).then_some(Time(700));
         store.put(RecordKey { space, key: key(number) }, value, Expected::Absent, deadline).await.unwrap();
+    }
+    // Tasks: no events either.
+    for number in [1, 40] {
+        let (space, value) = (Space::Task, Bytes::from(vec![number; usize::from(number) * 10]));
+        let task = RecordKey { space, key: key(number) };
+        store.put(task, value, Expected::Absent, Some(Time(800))).await.unwrap();
     }
     // What rmcp keeps: a session, and a stream whose record names its log.
     let put = |key, value: Vec<u8>| {
@@ -99,13 +105,13 @@ pub(crate) async fn records(store: &dyn Store, space: Space) -> Vec<Content> {
 
 pub(crate) async fn contents(store: &dyn Store) -> Contents {
     let mut contents = Contents { records: Vec::new(), logs: Vec::new(), due: Vec::new() };
-    for space in [Space::Session, Space::State, Space::Rmcp] {
+    for space in [Space::Session, Space::State, Space::Rmcp, Space::Task] {
         contents.records.push((space, records(store, space).await));
     }
     for number in 0..=u8::MAX {
         contents.logs.push(log(store, key(number)).await);
     }
-    for space in [Space::Session, Space::State, Space::Rmcp] {
+    for space in [Space::Session, Space::State, Space::Rmcp, Space::Task] {
         let due = store.expired(space, Time(1_000), usize::MAX).await.unwrap();
         contents.due.extend(due.into_iter().map(|(key, _)| key));
     }

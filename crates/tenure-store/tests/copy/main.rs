@@ -101,7 +101,7 @@ async fn sessions_wake_on_the_target_and_go_on_after_what_they_had() {
 async fn a_target_that_has_records_is_refused_and_stays_as_it_is() {
     let from = Memory::new();
     fill(&from).await;
-    for space in [Space::Session, Space::State, Space::Rmcp] {
+    for space in [Space::Session, Space::State, Space::Rmcp, Space::Task] {
         let to = Memory::new();
         let record = RecordKey { space, key: key(1) };
         to.put(record, Bytes::from_static(b"theirs"), Expected::Absent, None).await.unwrap();
@@ -127,7 +127,8 @@ async fn assert_whole(from: &dyn Store, to: &dyn Store) -> usize {
         assert_eq!(log(to, key(200)).await, log(from, key(200)).await);
         assert!(to.owner(key(200)).await.unwrap().is_some());
     }
-    sessions.len() + records(to, Space::State).await.len() + streams.len()
+    let others = records(to, Space::State).await.len() + records(to, Space::Task).await.len();
+    sessions.len() + others + streams.len()
 }
 
 #[tokio::test]

@@ -120,6 +120,19 @@ async fn a_data_session_is_counted_and_named_as_one() {
 }
 
 #[tokio::test]
+async fn a_task_is_counted_and_named_as_one() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = Disk::open(folder.path(), Sync::Os).unwrap();
+    let task = RecordKey { space: Space::Task, key: session(1) };
+    store.put(task, noise(1, 400), Expected::Absent, Some(Time(9))).await.unwrap();
+    assert_eq!(store.expired(Space::Task, Time(9), 9).await.unwrap().len(), 1);
+    drop(store);
+    let totals = checked(&Sample::of(folder)).totals;
+    assert_eq!((totals.tasks, totals.data_sessions, totals.other_records), (1, 0, 0));
+    assert!(task.label().starts_with("t-"));
+}
+
+#[tokio::test]
 async fn a_cut_journal_keeps_what_is_before_the_cut() {
     let sample = Sample::write().await;
     let journal = sample.journal();

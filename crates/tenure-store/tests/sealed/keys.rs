@@ -33,7 +33,7 @@ async fn without_the_right_key_nothing_opens_and_the_error_says_so() {
 
 #[tokio::test]
 async fn a_plain_store_is_not_sealed_in_place() {
-    for space in [Space::Session, Space::Rmcp] {
+    for space in [Space::Session, Space::Rmcp, Space::Task] {
         let inner: Shared = Arc::new(Memory::new());
         assert_eq!(check_plain(inner.as_ref()).await, Ok(()));
         let record = RecordKey { space, key: key(1) };

@@ -76,7 +76,7 @@ const MARKER: &[u8] = b"a secret that must not be found";
 /// Writes the marker wherever contents go.
 async fn write_marker(store: &dyn Store) {
     let value = Bytes::from_static(MARKER);
-    for space in [Space::Session, Space::Rmcp] {
+    for space in [Space::Session, Space::Rmcp, Space::Task] {
         store.put(RecordKey { space, key: key(1) }, value.clone(), Expected::Absent, None).await.unwrap();
     }
     let epoch = store.claim(key(1), NODE, None).await.unwrap();
@@ -104,7 +104,7 @@ async fn nothing_of_the_contents_is_found_on_the_disk() {
     let (plain, sealed) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     write_marker(&Disk::open(plain.path(), Sync::Os).unwrap()).await;
     // Two records, and three entries of a log twice. Were they not found, the search would be worth nothing.
-    assert_eq!(count_marker(plain.path()), 8);
+    assert_eq!(count_marker(plain.path()), 9);
     let keys = fresh_keys();
     {
         let store = Arc::new(Disk::open(sealed.path(), Sync::Os).unwrap());

@@ -1,6 +1,7 @@
 //! The fixtures as a native handler, the same for both eras wherever these do not differ on the wire.
 
 mod rounds;
+mod tasks;
 mod tools;
 
 use std::sync::Arc;
@@ -68,7 +69,10 @@ impl Fixtures {
             Method::ToolsList => Ok(catalog::tools()),
             Method::ToolsCall => {
                 let named: Named = read(params)?;
-                match rounds::answer(context, &named).await {
+                if let Some(answer) = rounds::answer(context, &named).await {
+                    return answer;
+                }
+                match tasks::answer(context, &named).await {
                     Some(answer) => answer,
                     None => tools::call(context, &self.fanout, &named).await,
                 }

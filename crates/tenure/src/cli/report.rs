@@ -34,9 +34,10 @@ fn render(folder: &Path, report: &Report, work: Work, paint: Paint) -> String {
     let totals = report.totals;
     let mut line = |line: String| text.push_str(&format!("  {line}\n"));
     line(format!(
-        "{}, {}, {}, {}, {}",
+        "{}, {}, {}, {}, {}, {}",
         words::sessions(totals.sessions),
         words::data_sessions(totals.data_sessions),
+        words::count(totals.tasks, "task", "tasks"),
         words::count(totals.other_records, "other record", "other records"),
         words::count(totals.events, "event", "events"),
         HumanBytes(totals.bytes)
@@ -128,6 +129,7 @@ pub(super) fn json(report: &Report, work: Work) -> String {
         "totals": {
             "sessions": totals.sessions,
             "data_sessions": totals.data_sessions,
+            "tasks": totals.tasks,
             "other_records": totals.other_records,
             "owners": totals.owners,
             "deadlines": totals.deadlines,
@@ -176,7 +178,7 @@ mod tests {
     fn damage_is_told_file_by_file_and_session_by_session() {
         expect_test::expect![[r"
             `/store` is damaged
-              3 sessions, 0 data sessions, 0 other records, 1 event, 2.00 KiB
+              3 sessions, 0 data sessions, 0 tasks, 0 other records, 1 event, 2.00 KiB
               data/0.jnl: a damaged journal, 1 batch of writes in it is lost; no server starts with it
               data/keyspaces/5/tables/1: a damaged table of events, 12 entries in it are lost
               data/keyspaces/2/v1: a damaged list of tables, nothing is lost; no server starts with it

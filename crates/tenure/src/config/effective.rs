@@ -8,6 +8,7 @@ use tenure_session::bridge::{ERA_TTL, PoolLimits, Reuse};
 use tenure_session::data::Policy;
 use tenure_session::exchange::ExchangeLimits;
 use tenure_session::state::StateLimits;
+use tenure_session::task::TaskLimits;
 use tenure_session::{Eras, Limits};
 use tenure_transport::http::{Doors, Rules};
 use tenure_transport::serve::Bounds;
@@ -56,6 +57,8 @@ pub struct Config {
     pub data: DataSessions,
     /// How requests without a session are served.
     pub exchanges: Exchanges,
+    /// How tasks are bounded.
+    pub tasks: TaskLimits,
     /// How clients of one era and servers of the other are brought together.
     pub bridge: Bridge,
     /// How long requests in flight may take to finish once the process was told to stop.
@@ -281,6 +284,7 @@ impl Default for Config {
             backends: Vec::new(),
             data: DataSessions::default(),
             exchanges: Exchanges::default(),
+            tasks: TaskLimits::default(),
             bridge: Bridge::default(),
             shutdown_grace: Duration::from_secs(10),
             max_total_event_bytes: 1 << 30,

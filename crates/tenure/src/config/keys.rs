@@ -102,6 +102,10 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ),
     ("streams", "What is kept so that a client can resume, and how streams behave."),
     ("exchanges", "Requests without a session: revision 2026-07-28."),
+    (
+        "tasks",
+        "Calls of revision 2026-07-28 whose clients come back for the outcome. They are kept in the store.",
+    ),
     ("bridge", "Clients of one era and a server of the other."),
     ("timeouts", "How long others may take to answer."),
     ("shutdown", "What happens when the process is told to stop."),
@@ -330,6 +334,15 @@ keys! {
     /// A file with the key that seals what clients carry between attempts at a request. Without one a key is kept in
     /// the store; several processes that serve the same clients need the same file.
     "exchanges.state_key_file": Optional<File> => config.exchanges.state_key_file;
+
+    /// Tasks in all, those that have ended and are kept among them. With 0 there are none, and no client is told of them.
+    "tasks.max": Count<0> => config.tasks.max;
+    /// Tasks of one principal. Without authentication, all clients are one principal.
+    "tasks.max_per_principal": Count<1> => config.tasks.max_per_principal;
+    /// The longest that a task may take, and that its outcome is kept afterwards. A server may ask for less.
+    "tasks.max_ttl": Span => config.tasks.max_ttl;
+    /// How often clients are told to look after a task, if its server does not say.
+    "tasks.poll": Span => config.tasks.poll;
 
     /// Who may use a session towards a server that knows nothing else, after the request that it was opened for:
     /// `principal` later requests of the same caller, `request` nobody. Without authentication all callers are one: if

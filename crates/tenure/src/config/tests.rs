@@ -157,6 +157,12 @@ fn no_sources_show_the_defaults() {
         trust_public = false                     # default
         # state_key_file is not set
 
+        [tasks]
+        max = 10000                              # default
+        max_per_principal = 10000                # default
+        max_ttl = "1d"                           # default
+        poll = "1s"                              # default
+
         [bridge]
         reuse = "principal"                      # default
         max_sessions = 64                        # default
@@ -234,6 +240,8 @@ fn the_later_layer_wins_and_show_says_which() {
 
         [exchanges]
         # state_key_file is not set
+
+        [tasks]
 
         [bridge]
 

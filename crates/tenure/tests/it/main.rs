@@ -29,5 +29,6 @@ mod statuses;
 mod stdio;
 mod streams;
 mod support;
+mod tasks;
 mod upstream;
 mod use_cases;

@@ -105,6 +105,10 @@ impl Responder for ChildResponder {
     fn keeps_request_states(&self) -> bool {
         true
     }
+
+    fn keeps_tasks(&self, _: &Route) -> bool {
+        true
+    }
 }
 
 impl Probe for ChildResponder {

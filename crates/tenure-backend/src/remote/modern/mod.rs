@@ -28,7 +28,7 @@ use tenure_session::exchange::Meta;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Reply};
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, Reason, Request, RequestId, RpcError};
+use tenure_session::{Method, Reason, Request, RequestId, Route, RpcError};
 
 use self::tools::Tools;
 use super::Upstream;
@@ -81,6 +81,10 @@ impl Responder for RemoteResponder {
     }
 
     fn keeps_request_states(&self) -> bool {
+        true
+    }
+
+    fn keeps_tasks(&self, _: &Route) -> bool {
         true
     }
 }

@@ -243,7 +243,7 @@ pub(super) fn is_url(question: &Question) -> bool {
 }
 
 /// Questions by their keys.
-pub(super) fn requests(questions: &[Question]) -> RawJson {
+pub(crate) fn requests(questions: &[Question]) -> RawJson {
     let written = questions.iter().map(|question| {
         let (key, method) = (edit::quoted(&question.key), edit::quoted(question.method.as_str()));
         let params = question.params.as_ref().map_or("{}", edit::text);

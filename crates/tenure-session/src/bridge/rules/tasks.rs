@@ -13,7 +13,7 @@
 //! Not here: what only somebody who keeps tasks can do, such as lists of tasks, blocking until there is an outcome,
 //! and the answer to a cancellation.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::codes::{self, fault_of_server};
 use super::edit::{self, Object};
@@ -78,7 +78,7 @@ pub fn wish(params: Option<&RawJson>) -> Option<Wish> {
 }
 
 /// Where a task is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It is worked on.
@@ -99,7 +99,7 @@ impl Status {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 
-    fn as_json(self) -> &'static str {
+    pub(crate) fn as_json(self) -> &'static str {
         match self {
             Self::Working => r#""working""#,
             Self::InputRequired => r#""input_required""#,

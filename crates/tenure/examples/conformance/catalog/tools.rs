@@ -49,6 +49,22 @@ pub(crate) fn tools() -> Value {
         "Has an argument that stands in a header too",
         &json!({ "type": "object", "properties": { "value": { "type": "string", "x-mcp-header": "Value" } } }),
     ));
+    tools.push(tool("greet", "Greets at once", &text("name")));
+    tools.push(tool(
+        "slow_compute",
+        "Computes for a while, as a task if the client can deal with one",
+        &json!({ "type": "object", "properties": { "seconds": { "type": "number" }, "label": { "type": "string" } } }),
+    ));
+    tools.push(tool("confirm_delete", "Asks the user before it deletes, as a task", &text("filename")));
+    let nothing = json!({ "type": "object", "properties": {} });
+    for (name, description) in [
+        ("failing_job", "A task whose tool fails"),
+        ("protocol_error_job", "A task that fails with an error"),
+        ("multi_input", "A task that asks two questions at once"),
+        ("test_tool_with_task", "Asks the user first, and becomes a task then"),
+    ] {
+        tools.push(tool(name, description, &nothing));
+    }
     tools.push(tool("json_schema_2020_12_tool", "Has a schema with many keywords", &schema_2020_12()));
     json!({ "tools": tools })
 }

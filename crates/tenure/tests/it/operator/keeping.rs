@@ -124,7 +124,10 @@ async fn a_check_finds_damage_and_a_repair_makes_the_store_start_again() {
     expect_file!["snapshots/check_in_use.txt"].assert_eq(&in_use);
     stop(server).await;
     let sound = place.told(&["store", "check"]).await;
-    assert!(sound.contains("` is sound\n  8 sessions, 0 data sessions, 1 other record, "), "{sound}");
+    assert!(
+        sound.contains("` is sound\n  8 sessions, 0 data sessions, 0 tasks, 1 other record, "),
+        "{sound}"
+    );
     let report: Value = serde_json::from_str(&place.told(&["store", "check", "--json"]).await).unwrap();
     assert_eq!((&report["is_sound"], &report["totals"]["sessions"]), (&json!(true), &json!(8)));
 

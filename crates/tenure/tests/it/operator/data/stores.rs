@@ -21,7 +21,10 @@ async fn data_sessions_are_checked_backed_up_and_copied_with_the_store() {
     stop(server).await;
 
     let checked = place.told(&["store", "check"]).await;
-    assert!(checked.contains("` is sound\n  2 sessions, 2 data sessions, 1 other record, "), "{checked}");
+    assert!(
+        checked.contains("` is sound\n  2 sessions, 2 data sessions, 0 tasks, 1 other record, "),
+        "{checked}"
+    );
     let report: Value = serde_json::from_str(&place.told(&["store", "check", "--json"]).await).unwrap();
     assert_eq!(report["totals"]["data_sessions"], 2);
     place.told(&["store", "new-key", "--output", "key"]).await;

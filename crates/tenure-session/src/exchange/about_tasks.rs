@@ -1,0 +1,156 @@
+//! Requests about tasks that are kept here: they do not reach the server.
+
+use std::sync::Arc;
+
+use super::exchanges::Inner;
+use super::work::Work;
+use crate::bridge::rules::edit::{self, Object};
+use crate::bridge::rules::news::{self, Filter};
+use crate::error::{Error, Reason, RpcError};
+use crate::message::{RawJson, Request};
+use crate::method::Method;
+use crate::port::BoxFuture;
+use crate::port::backend::{Call, Reply};
+use crate::task::{Tasks, Whose};
+
+/// The extension, as it stands among capabilities.
+const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+impl Inner {
+    /// Answers a request: the server does, unless it is about tasks that are kept here.
+    pub(super) fn respond(self: &Arc<Self>, work: &Arc<Work>, call: Call) -> BoxFuture<Reply> {
+        let Some(tasks) = self.kept_tasks(work.fanout.route()) else { return self.responder.respond(call) };
+        match call.request.method {
+            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
+                let (tasks, whose) = (tasks.clone(), work.whose());
+                Box::pin(async move { answer(&tasks, &whose, &call.request).await.map_err(|it| it.to_rpc()) })
+            }
+            Method::Listen => match Filter::read(call.request.params.as_ref()) {
+                Ok(filter) if !filter.tasks.is_empty() => {
+                    let (inner, work, tasks) = (Arc::clone(self), Arc::clone(work), tasks.clone());
+                    Box::pin(async move { inner.listen(&work, &tasks, &filter.tasks, call).await })
+                }
+                _ => self.responder.respond(call),
+            },
+            _ => self.responder.respond(call),
+        }
+    }
+
+    /// A listen that hears of tasks too.
+    async fn listen(&self, work: &Work, tasks: &Tasks, ids: &[String], mut call: Call) -> Reply {
+        let watch = tasks.watch(work.whose(), ids).await.map_err(|error| error.to_rpc())?;
+        work.state.lock().watched = watch.ids();
+        call.request.params = call.request.params.as_ref().map(without_tasks);
+        let (context, id) = (call.context.clone(), call.request.id.clone());
+        let feed = async {
+            work.acknowledged().await;
+            loop {
+                for task in watch.next().await {
+                    let params = news::to_modern(Some(&task), &id);
+                    if let Err(error) = context.notify(&Method::TaskChanged, Some(&params)).await {
+                        return Err(error.to_rpc());
+                    }
+                }
+            }
+        };
+        tokio::pin!(feed);
+        tokio::select! {
+            reply = self.responder.respond(call) => {
+                // A server that never tells anything knows no listens; of tasks we tell all the same.
+                let knows_none = |error: &RpcError| error.code() == i64::from(Reason::MethodNotFound.code());
+                if work.state.lock().is_acknowledged || !reply.as_ref().is_err_and(knows_none) {
+                    return reply;
+                }
+            }
+            failed = &mut feed => return failed,
+        }
+        let heard = Filter::default().acknowledgement(&id);
+        context.notify(&Method::Acknowledged, Some(&heard)).await.map_err(|error| error.to_rpc())?;
+        feed.await
+    }
+}
+
+impl Work {
+    /// Resolves when a listen has been acknowledged.
+    async fn acknowledged(&self) {
+        loop {
+            let more = self.room.notified();
+            tokio::pin!(more);
+            // Before it is looked at, so that it is not missed.
+            more.as_mut().enable();
+            if self.state.lock().is_acknowledged {
+                return;
+            }
+            more.await;
+        }
+    }
+}
+
+async fn answer(tasks: &Tasks, whose: &Whose, request: &Request) -> Result<RawJson, Error> {
+    let params = request.params.as_ref().and_then(|params| Object::read(edit::text(params)));
+    let member = |name: &str| params.as_ref().and_then(|params| params.get(name));
+    let id = member("taskId").and_then(edit::unquoted);
+    let id = id.ok_or_else(|| Error::new(Reason::InvalidParams, "taskId is missing"))?;
+    match request.method {
+        Method::TasksUpdate => {
+            let responses = member("inputResponses").filter(|responses| edit::is_object(responses));
+            let missing = || Error::new(Reason::InvalidParams, "inputResponses is missing, or no object");
+            let responses = RawJson::trusted(responses.ok_or_else(missing)?.to_owned());
+            tasks.update(whose, &id, &responses).await.map(|()| RawJson::EMPTY_OBJECT)
+        }
+        Method::TasksCancel => tasks.cancel(whose, &id).await.map(|()| RawJson::EMPTY_OBJECT),
+        _ => tasks.get(whose, &id).await,
+    }
+}
+
+/// What a server says of itself, with the extension.
+pub(super) fn advertised(discovery: &RawJson) -> RawJson {
+    let Some(mut object) = Object::read(edit::text(discovery)) else { return discovery.clone() };
+    let mut capabilities = object.get("capabilities").and_then(Object::read).unwrap_or_else(edit::nothing);
+    let mut extensions = capabilities.get("extensions").and_then(Object::read).unwrap_or_else(edit::nothing);
+    extensions.set(EXTENSION, "{}");
+    let extensions = extensions.write().into_owned();
+    capabilities.set("extensions", extensions);
+    let capabilities = capabilities.write().into_owned();
+    object.set("capabilities", capabilities);
+    RawJson::trusted(object.write().into_owned())
+}
+
+/// The params of a listen for what the server itself can tell.
+fn without_tasks(params: &RawJson) -> RawJson {
+    let Some(mut object) = Object::read(edit::text(params)) else { return params.clone() };
+    let Some(mut wanted) = object.get("notifications").and_then(Object::read) else { return params.clone() };
+    wanted.remove("taskIds");
+    let wanted = wanted.write().into_owned();
+    object.set("notifications", wanted);
+    RawJson::trusted(object.write().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_extension_stands_beside_what_the_server_says() {
+        let table = [
+            (
+                r#"{"capabilities":{}}"#,
+                r#"{"capabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#,
+            ),
+            (
+                r#"{ "capabilities": {"tools":{}, "extensions":{"a/b":{}}},"instructions":"x" }"#,
+                r#"{ "capabilities": {"tools":{}, "extensions":{"a/b":{},"io.modelcontextprotocol/tasks":{}}},"instructions":"x" }"#,
+            ),
+            ("{}", r#"{"capabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#),
+        ];
+        for (said, expected) in table {
+            assert_eq!(edit::text(&advertised(&RawJson::trusted(said))), expected);
+        }
+    }
+
+    #[test]
+    fn the_server_is_not_asked_for_tasks_that_are_not_its_own() {
+        let params = RawJson::trusted(r#"{"notifications":{"taskIds":["a"]},"_meta":{"x":1}}"#);
+        assert_eq!(edit::text(&without_tasks(&params)), r#"{"notifications":{},"_meta":{"x":1}}"#);
+    }
+}

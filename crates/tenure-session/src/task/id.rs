@@ -1,0 +1,80 @@
+//! The name of a task: 128 random bits, 32 lower-case hex digits on the wire.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use crate::id::{Principal, Route, SessionId, SessionKey};
+
+/// The secret name of a task. The store knows only a hash of it, its owner and its endpoint, so that another's name
+/// leads nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TaskId(SessionId);
+
+impl TaskId {
+    /// Draws fresh bits from the operating system.
+    pub fn random() -> Self {
+        Self(SessionId::random())
+    }
+
+    /// Reads the wire form; anything else is not a task of ours.
+    pub fn parse(text: &str) -> Option<Self> {
+        SessionId::parse(text.as_bytes()).map(Self)
+    }
+
+    /// The wire form, for the owner of the task alone.
+    pub fn expose(&self) -> String {
+        self.0.expose()
+    }
+
+    /// The name under which stores know the task.
+    pub fn key(&self, owner: &Principal, route: &Route) -> SessionKey {
+        let mut hash = Sha256::new().chain_update(b"tenure task\0").chain_update(self.0.to_bytes());
+        // Length and presence stand in front, so that no two pairs of texts are the same bytes.
+        for text in [owner.name(), route.name()] {
+            hash.update([u8::from(text.is_some())]);
+            let text = text.unwrap_or_default();
+            hash.update((text.len() as u64).to_be_bytes());
+            hash.update(text);
+        }
+        let mut key = [0; 16];
+        key.copy_from_slice(&hash.finalize()[..16]);
+        SessionKey::from_bytes(key)
+    }
+}
+
+impl fmt::Debug for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TaskId(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_elsewhere_for_another_owner_or_endpoint() {
+        let id = TaskId::random();
+        assert_eq!(TaskId::parse(&id.expose()), Some(id));
+        let owners = [
+            Principal::ANONYMOUS,
+            Principal::named(""),
+            Principal::named("a"),
+            Principal::named("ab"),
+            Principal::named("b"),
+        ];
+        let routes = [Route::MAIN, Route::named(""), Route::named("b"), Route::named("bc")];
+        let keys: std::collections::HashSet<_> =
+            owners.iter().flat_map(|owner| routes.iter().map(|route| id.key(owner, route))).collect();
+        assert_eq!(keys.len(), owners.len() * routes.len());
+    }
+
+    #[test]
+    fn what_is_no_name_is_none_and_names_are_not_shown() {
+        for text in ["", "786512e2", "786512E2786512E2786512E2786512E2", "task"] {
+            assert_eq!(TaskId::parse(text), None, "{text}");
+        }
+        assert_eq!(format!("{:?}", TaskId::random()), "TaskId(…)");
+    }
+}

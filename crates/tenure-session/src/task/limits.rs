@@ -1,0 +1,30 @@
+//! Every bound of tasks, in one place.
+
+use std::time::Duration;
+
+/// Every bound of tasks.
+#[derive(Clone, Debug)]
+pub struct TaskLimits {
+    /// Tasks in all, those that have ended and are kept among them. With 0 no call becomes a task.
+    pub max: usize,
+    /// Tasks of one principal.
+    pub max_per_principal: usize,
+    /// The longest that a task may take, and that its outcome is kept afterwards.
+    pub max_ttl: Duration,
+    /// How often clients should ask for a task, if its server does not say.
+    pub poll: Duration,
+    /// The largest outcome.
+    pub max_outcome_bytes: usize,
+}
+
+impl Default for TaskLimits {
+    fn default() -> Self {
+        Self {
+            max: 10_000,
+            max_per_principal: 10_000,
+            max_ttl: Duration::from_secs(24 * 60 * 60),
+            poll: Duration::from_secs(1),
+            max_outcome_bytes: (4 << 20) - 4096,
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A task that is being carried out in this process: what it waits for, and who may end it.
+//!
+//! How it ended is decided once, by whoever comes first: its handler, its client, or the clock. Until that is in the
+//! store the task still looks like one that is worked on, so that nobody sees an end that a crash could take back.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use hashbrown::HashSet;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::TaskId;
+use super::record::{End, Head, Holds};
+use super::tasks::Inner;
+use crate::bridge::rules::edit;
+use crate::bridge::rules::questions::{self, Question};
+use crate::id::SessionKey;
+use crate::message::RawJson;
+use crate::port::backend::Reply;
+use crate::port::clock::Time;
+use crate::port::store::Version;
+
+/// A task that is being carried out.
+pub(crate) struct Live {
+    pub(super) id: TaskId,
+    pub(super) key: SessionKey,
+    /// As it was written when it began.
+    pub(super) head: Head,
+    /// The record of its beginning.
+    pub(super) version: Version,
+    tasks: Weak<Inner>,
+    state: Mutex<State>,
+    /// Its client does not want it any more.
+    unwanted: CancellationToken,
+    /// Its end is in the store.
+    pub(super) saved: CancellationToken,
+}
+
+struct State {
+    updated: Time,
+    questions: Vec<Pending>,
+    /// Every key that it ever had; none is used twice.
+    keys: HashSet<String>,
+    end: Option<End>,
+}
+
+/// A question that waits for its answer.
+struct Pending {
+    question: Question,
+    answer: oneshot::Sender<Reply>,
+}
+
+impl Live {
+    pub(super) fn new(id: TaskId, key: SessionKey, head: Head, version: Version, tasks: Weak<Inner>) -> Self {
+        let state =
+            State { updated: Time(head.updated), questions: Vec::new(), keys: HashSet::new(), end: None };
+        Self {
+            id,
+            key,
+            head,
+            version,
+            tasks,
+            state: Mutex::new(state),
+            unwanted: CancellationToken::new(),
+            saved: CancellationToken::new(),
+        }
+    }
+
+    /// How long it may take.
+    pub(crate) fn ttl(&self) -> Duration {
+        Duration::from_millis(self.head.ttl_ms)
+    }
+
+    /// What its client is told of it first.
+    pub(crate) fn created(&self) -> RawJson {
+        let task = self.head.write(&self.id, Holds::Nothing);
+        RawJson::trusted(edit::text(&task).replacen('{', r#"{"resultType":"task","#, 1))
+    }
+
+    /// Puts a question; its client will find it when it asks for the task.
+    pub(crate) fn ask(&self, mut question: Question, answer: oneshot::Sender<Reply>) {
+        {
+            let mut state = self.state.lock();
+            let mut number = 2;
+            let wanted = question.key.clone();
+            while state.keys.contains(&question.key) {
+                question.key = format!("{wanted}-{number}");
+                number += 1;
+            }
+            state.keys.insert(question.key.clone());
+            state.questions.push(Pending { question, answer });
+        }
+        self.changed();
+    }
+
+    /// Takes answers. Those that nobody asked for, or that were given before, mean nothing; what is no answer leaves
+    /// its question open.
+    pub(super) fn update(&self, responses: &RawJson) {
+        let answered = {
+            let mut state = self.state.lock();
+            let before = std::mem::take(&mut state.questions);
+            let count = before.len();
+            for pending in before {
+                match questions::answer(responses, &pending.question.key) {
+                    // Whoever asked may have given up since.
+                    Some(answer) => drop(pending.answer.send(Ok(answer.detached()))),
+                    None => state.questions.push(pending),
+                }
+            }
+            state.questions.len() < count
+        };
+        if answered {
+            self.changed();
+        }
+    }
+
+    /// The task as its client sees it.
+    pub(super) fn view(&self) -> RawJson {
+        let mut state = self.state.lock();
+        // Nobody waits any more for the answers to these.
+        state.questions.retain(|pending| !pending.answer.is_closed());
+        let head = Head { updated: state.updated.0, ..self.head.clone() };
+        if state.questions.is_empty() || state.end.is_some() {
+            return head.write(&self.id, Holds::Nothing);
+        }
+        let asked: Vec<_> = state.questions.iter().map(|pending| pending.question.clone()).collect();
+        head.write(&self.id, Holds::Questions(&questions::requests(&asked)))
+    }
+
+    /// Decides how it ended. False if that is decided already.
+    pub(super) fn decide(&self, end: End) -> bool {
+        let questions = {
+            let mut state = self.state.lock();
+            if state.end.is_some() {
+                return false;
+            }
+            state.end = Some(end);
+            std::mem::take(&mut state.questions)
+        };
+        // Whoever still asks is told that its client is gone.
+        drop(questions);
+        true
+    }
+
+    /// How it ended, as decided.
+    pub(super) fn end(&self) -> Option<End> {
+        self.state.lock().end.clone()
+    }
+
+    /// What was decided cannot be kept; this is how it ended instead.
+    pub(super) fn decide_anew(&self, end: End) {
+        self.state.lock().end = Some(end);
+    }
+
+    /// Its client does not want it any more.
+    pub(super) fn cancel(&self) {
+        self.unwanted.cancel();
+    }
+
+    /// Resolves when its client does not want it any more.
+    pub(crate) async fn unwanted(&self) {
+        self.unwanted.cancelled().await;
+    }
+
+    fn changed(&self) {
+        if let Some(tasks) = self.tasks.upgrade() {
+            self.state.lock().updated = tasks.clock.now();
+            tasks.tell(self.key);
+        }
+    }
+}
+
+impl std::fmt::Debug for Live {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Live").field("key", &self.key).finish_non_exhaustive()
+    }
+}

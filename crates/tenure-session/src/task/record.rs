@@ -1,0 +1,251 @@
+//! What a store keeps of a task: that it began, for whom and for how long, and what came of it.
+//!
+//! Bytes: the format (1), the length of the head (4, big endian), the head as JSON, the outcome as it is. A reader
+//! takes any head whose format it knows, and passes over members that it does not know.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+use super::TaskId;
+use crate::bridge::rules::edit;
+use crate::bridge::rules::tasks::Status;
+use crate::error::RpcError;
+use crate::id::{Principal, Route};
+use crate::message::RawJson;
+use crate::port::clock::Time;
+use crate::state::Date;
+
+const FORMAT: u8 = 1;
+
+/// Everything about a task but its outcome.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    /// `None` for anonymous.
+    pub(super) owner: Option<String>,
+    /// `None` for the endpoint without a name.
+    pub(super) route: Option<String>,
+    pub(super) tool: String,
+    pub(super) created: u64,
+    /// When it last changed, as far as that is written down.
+    pub(super) updated: u64,
+    pub(super) ttl_ms: u64,
+    pub(super) poll_ms: u64,
+    pub(super) status: Status,
+}
+
+/// How a task ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// With a result, which may tell of a failure of the tool.
+    Completed(RawJson),
+    /// With an error.
+    Failed(RpcError),
+    /// Its client did not want it any more.
+    Cancelled,
+}
+
+/// A record as it is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct TaskRecord {
+    pub(super) head: Head,
+    /// The result or the error; empty if there is none.
+    pub(super) outcome: Bytes,
+}
+
+/// Why a record could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    #[error("task format {0} is newer than {FORMAT}, the newest this version reads")]
+    Newer(u8),
+    #[error("not the record of a task")]
+    Broken,
+}
+
+impl Head {
+    pub(super) fn owner(&self) -> Principal {
+        self.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named)
+    }
+
+    pub(super) fn route(&self) -> Route {
+        Route::from(self.route.as_deref())
+    }
+
+    /// When the record can go. One that has ended is kept for its time after its end. One that has not is given as
+    /// long again as it may take: then nobody can be at work on it any more.
+    pub(super) fn expires(&self) -> Time {
+        let from =
+            if self.status.is_terminal() { self.updated } else { self.created.saturating_add(self.ttl_ms) };
+        Time(from.saturating_add(self.ttl_ms))
+    }
+
+    /// The task as its client sees it, with what else is known of it.
+    pub(super) fn write(&self, id: &TaskId, holds: Holds<'_>) -> RawJson {
+        let (status, more) = match holds {
+            Holds::Nothing => (self.status, None),
+            Holds::Questions(questions) => (Status::InputRequired, Some(("inputRequests", questions))),
+            Holds::Outcome(outcome) => match self.status {
+                Status::Completed => (self.status, Some(("result", outcome))),
+                Status::Failed => (self.status, Some(("error", outcome))),
+                Status::Working | Status::InputRequired | Status::Cancelled => (self.status, None),
+            },
+        };
+        let mut written = format!(
+            r#"{{"taskId":"{}","status":{},"createdAt":"{}","lastUpdatedAt":"{}","ttlMs":{},"pollIntervalMs":{}"#,
+            id.expose(),
+            status.as_json(),
+            Date::of(Time(self.created)).as_str(),
+            Date::of(Time(self.updated)).as_str(),
+            self.ttl_ms,
+            self.poll_ms,
+        );
+        if let Some((name, value)) = more {
+            written.push_str(",\"");
+            written.push_str(name);
+            written.push_str("\":");
+            written.push_str(edit::text(value));
+        }
+        written.push('}');
+        RawJson::trusted(written)
+    }
+}
+
+/// What is known of a task beside its head.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Holds<'a> {
+    Nothing,
+    /// What its server wants to know, by keys.
+    Questions(&'a RawJson),
+    /// The result or the error.
+    Outcome(&'a RawJson),
+}
+
+impl TaskRecord {
+    /// One that has just begun.
+    pub(super) fn begun(head: Head) -> Self {
+        Self { head, outcome: Bytes::new() }
+    }
+
+    /// The same after its end.
+    pub(super) fn ended(mut head: Head, end: &End, now: Time) -> Self {
+        head.updated = now.0;
+        let outcome = match end {
+            End::Completed(result) => {
+                head.status = Status::Completed;
+                result.bytes().clone()
+            }
+            End::Failed(error) => {
+                head.status = Status::Failed;
+                error.raw().bytes().clone()
+            }
+            End::Cancelled => {
+                head.status = Status::Cancelled;
+                Bytes::new()
+            }
+        };
+        Self { head, outcome }
+    }
+
+    /// The task as its client sees it.
+    pub(super) fn write(&self, id: &TaskId) -> RawJson {
+        match self.outcome.is_empty() {
+            true => self.head.write(id, Holds::Nothing),
+            false => self.head.write(id, Holds::Outcome(&RawJson::trusted(self.outcome.clone()))),
+        }
+    }
+
+    pub(super) fn encode(&self) -> Bytes {
+        let head = RawJson::of(&self.head);
+        let head = head.bytes();
+        let mut bytes = BytesMut::with_capacity(5 + head.len() + self.outcome.len());
+        bytes.put_u8(FORMAT);
+        bytes.put_u32(u32::try_from(head.len()).expect("a head is small"));
+        bytes.put_slice(head);
+        bytes.put_slice(&self.outcome);
+        bytes.freeze()
+    }
+
+    pub(super) fn decode(bytes: &Bytes) -> Result<Self, Unreadable> {
+        match bytes.first() {
+            Some(&FORMAT) => Self::decode_body(bytes).ok_or(Unreadable::Broken),
+            Some(newer) if *newer > FORMAT && *newer < b' ' => Err(Unreadable::Newer(*newer)),
+            _ => Err(Unreadable::Broken),
+        }
+    }
+
+    fn decode_body(bytes: &Bytes) -> Option<Self> {
+        let (length, rest) = bytes.get(1..)?.split_first_chunk::<4>()?;
+        let (head, outcome) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        Some(Self { head: serde_json::from_slice(head).ok()?, outcome: bytes.slice_ref(outcome) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head() -> Head {
+        Head {
+            owner: Some("ann".to_owned()),
+            route: None,
+            tool: "dig".to_owned(),
+            created: 1_771_857_000_999,
+            updated: 1_771_857_001_000,
+            ttl_ms: 60_000,
+            poll_ms: 500,
+            status: Status::Working,
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was() {
+        let result = RawJson::trusted(r#"{ "content":[1.50] }"#);
+        let ended = TaskRecord::ended(head(), &End::Completed(result), Time(1_771_857_002_000));
+        for record in [TaskRecord::begun(head()), ended] {
+            assert_eq!(TaskRecord::decode(&record.encode()).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn a_newer_writer_with_the_same_format_may_add_to_the_head() {
+        let more = RawJson::of(&head());
+        let more = edit::text(&more).replacen('{', r#"{"more":[1],"#, 1);
+        let bytes = [&[FORMAT], &(more.len() as u32).to_be_bytes()[..], more.as_bytes(), b"{}"].concat();
+        let read = TaskRecord::decode(&bytes.into()).unwrap();
+        assert_eq!((read.head, &read.outcome[..]), (head(), &b"{}"[..]));
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_name_and_anything_else_is_broken() {
+        let error = TaskRecord::decode(&Bytes::from_static(b"\x02anything")).unwrap_err();
+        assert_eq!(error.to_string(), "task format 2 is newer than 1, the newest this version reads");
+        let whole = TaskRecord::begun(head()).encode();
+        for cut in 0..whole.len() {
+            assert!(
+                matches!(TaskRecord::decode(&whole.slice(..cut)), Err(Unreadable::Broken)),
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_its_client_sees() {
+        let id = TaskId::parse("0123456789abcdef0123456789abcdef").unwrap();
+        let questions = RawJson::trusted(r#"{"q1":{}}"#);
+        let end = |end| TaskRecord::ended(head(), &end, Time(1_771_857_009_000)).write(&id);
+        let seen = [
+            head().write(&id, Holds::Nothing),
+            head().write(&id, Holds::Questions(&questions)),
+            end(End::Completed(RawJson::trusted(r#"{"content":[],"isError":true}"#))),
+            end(End::Failed(RpcError::new(-32603, "broken"))),
+            end(End::Cancelled),
+        ];
+        let seen: Vec<_> = seen.iter().map(edit::text).collect();
+        expect_test::expect![[r#"
+            {"taskId":"0123456789abcdef0123456789abcdef","status":"working","createdAt":"2026-02-23T14:30:00Z","lastUpdatedAt":"2026-02-23T14:30:01Z","ttlMs":60000,"pollIntervalMs":500}
+            {"taskId":"0123456789abcdef0123456789abcdef","status":"input_required","createdAt":"2026-02-23T14:30:00Z","lastUpdatedAt":"2026-02-23T14:30:01Z","ttlMs":60000,"pollIntervalMs":500,"inputRequests":{"q1":{}}}
+            {"taskId":"0123456789abcdef0123456789abcdef","status":"completed","createdAt":"2026-02-23T14:30:00Z","lastUpdatedAt":"2026-02-23T14:30:09Z","ttlMs":60000,"pollIntervalMs":500,"result":{"content":[],"isError":true}}
+            {"taskId":"0123456789abcdef0123456789abcdef","status":"failed","createdAt":"2026-02-23T14:30:00Z","lastUpdatedAt":"2026-02-23T14:30:09Z","ttlMs":60000,"pollIntervalMs":500,"error":{"code":-32603,"message":"broken"}}
+            {"taskId":"0123456789abcdef0123456789abcdef","status":"cancelled","createdAt":"2026-02-23T14:30:00Z","lastUpdatedAt":"2026-02-23T14:30:09Z","ttlMs":60000,"pollIntervalMs":500}"#]]
+        .assert_eq(&seen.join("\n"));
+    }
+}

@@ -1,0 +1,92 @@
+//! Removes tasks whose time is up, and counts those that an earlier process left.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::record::TaskRecord;
+use super::tasks::{Inner, label};
+use crate::port::clock::Time;
+use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
+
+/// How many records are handled at a time.
+const PAGE: usize = 64;
+
+/// When a record that cannot be read is tried again.
+const UNREADABLE_AGAIN: Duration = Duration::from_secs(60 * 60);
+
+/// Runs until it is stopped, or nobody keeps tasks any more.
+pub(super) async fn run(tasks: Weak<Inner>, stop: CancellationToken) {
+    let work = async {
+        let mut every = Duration::ZERO;
+        if let Some(inner) = tasks.upgrade() {
+            count(&inner).await;
+            every = (inner.limits.max_ttl / 8).clamp(Duration::from_secs(1), Duration::from_secs(60));
+        }
+        while let Some(inner) = tasks.upgrade() {
+            if let Err(error) = sweep(&inner).await {
+                tracing::warn!(%error, "could not remove tasks that are over; trying again later");
+            }
+            drop(inner);
+            tokio::time::sleep(every).await;
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+async fn count(inner: &Arc<Inner>) {
+    let owner_of = |record: &Record| {
+        let head = TaskRecord::decode(&record.value).ok()?.head;
+        (Time(head.created) < inner.began).then(|| head.owner())
+    };
+    inner.census.count(inner.store.as_ref(), Space::Task, owner_of).await;
+}
+
+async fn sweep(inner: &Inner) -> Result<(), StoreError> {
+    loop {
+        let due = inner.store.expired(Space::Task, inner.clock.now(), PAGE).await?;
+        let full = due.len() == PAGE;
+        let (mut moved, mut failed) = (false, None);
+        for (key, version) in due {
+            match handle(inner, key, version).await {
+                Ok(gone) => moved |= gone,
+                // It has just ended.
+                Err(StoreError::Conflict { .. }) => moved = true,
+                // One that cannot be dealt with does not hold up the others.
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            _ if full && moved => {}
+            Some(error) => return Err(error),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Deals with one record that is due; true if it will not be due again at once.
+async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<bool, StoreError> {
+    // Its end is about to be written.
+    if inner.live.lock().contains_key(&key.key) {
+        return Ok(false);
+    }
+    let Some(kept) = inner.store.get(key).await?.filter(|kept| kept.version == version) else {
+        return Ok(true);
+    };
+    let head = match TaskRecord::decode(&kept.value) {
+        Ok(record) => record.head,
+        Err(error) => {
+            tracing::error!(task = %label(key.key), %error, "a task that is due cannot be read; left as it is");
+            let later = inner.clock.now().after(UNREADABLE_AGAIN);
+            let put_off = inner.store.put(key, kept.value, Expected::Version(version), Some(later));
+            return put_off.await.map(|_| true);
+        }
+    };
+    inner.store.delete(key, version).await?;
+    inner.census.leave(key.key, &head.owner(), Time(head.created) < inner.began);
+    Ok(true)
+}

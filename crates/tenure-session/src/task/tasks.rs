@@ -1,0 +1,363 @@
+//! All tasks: begun, found, answered, ended.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::live::Live;
+use super::record::{End, Head, TaskRecord};
+use super::watch::Watchers;
+use super::{TaskId, TaskLimits, sweep};
+use crate::bridge::rules::tasks::Status;
+use crate::call::TaskWish;
+use crate::error::{Error, Reason, RpcError};
+use crate::id::{Principal, Route, SessionKey};
+use crate::message::RawJson;
+use crate::port::clock::{Clock, Time};
+use crate::port::store::{Expected, RecordKey, Space, Store, StoreError, Version};
+use crate::runtime::Census;
+
+/// What a client has to wait for at most until its cancellation is in the store.
+const CANCEL_WITHIN: Duration = Duration::from_secs(5);
+
+/// How soon an end is written again that the store did not take, and how late at most.
+const AGAIN_FIRST: Duration = Duration::from_millis(50);
+const AGAIN_LAST: Duration = Duration::from_secs(5);
+
+/// All tasks of a store. Cheap to clone.
+#[derive(Clone)]
+pub struct Tasks(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    me: Weak<Self>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) limits: TaskLimits,
+    pub(super) census: Arc<Census>,
+    /// When this process began; older tasks were left by an earlier one.
+    pub(super) began: Time,
+    /// Those that are being carried out, until their end is in the store.
+    pub(super) live: Mutex<HashMap<SessionKey, Arc<Live>>>,
+    pub(super) watchers: Watchers,
+    pub(super) stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// Whose task it is, and at which endpoint. To everybody else it looks like one that never was.
+#[derive(Clone, Debug)]
+pub(crate) struct Whose {
+    pub(crate) owner: Principal,
+    pub(crate) route: Route,
+}
+
+/// What there is of a task.
+pub(super) enum Found {
+    /// It is being carried out.
+    Live(Arc<Live>),
+    /// It has ended.
+    Kept(TaskRecord),
+}
+
+impl Tasks {
+    /// Starts to keep tasks. Must be called within a tokio runtime.
+    pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: TaskLimits) -> Self {
+        let began = clock.now();
+        let inner = Arc::new_cyclic(|me| Inner {
+            me: Weak::clone(me),
+            store,
+            clock,
+            limits,
+            census: Arc::default(),
+            began,
+            live: Mutex::default(),
+            watchers: Watchers::default(),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        inner.tasks.spawn(sweep::run(Arc::downgrade(&inner), inner.stop.clone()));
+        Self(inner)
+    }
+
+    /// Stops what runs in the background; the tasks stay where they are.
+    pub async fn stop(&self) {
+        self.0.stop.cancel();
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    /// The bounds in force.
+    pub fn limits(&self) -> &TaskLimits {
+        &self.0.limits
+    }
+
+    /// How many there are, those that have ended and are kept among them.
+    pub fn count(&self) -> usize {
+        self.0.census.total()
+    }
+
+    /// How many are being carried out.
+    pub fn live(&self) -> usize {
+        self.0.live.lock().len()
+    }
+
+    /// Begins a task: when this returns, it is in the store.
+    ///
+    /// # Errors
+    /// When a limit is reached or the store fails.
+    ///
+    /// # Cancel safety
+    /// Dropped early it leaves nothing behind.
+    pub(crate) async fn begin(&self, whose: Whose, tool: String, wish: TaskWish) -> Result<Begun, Error> {
+        let (sender, begun) = oneshot::channel();
+        let inner = Arc::clone(&self.0);
+        // In a task of its own, because a write that was begun has to be known to have been done.
+        self.0.tasks.spawn(async move {
+            // If nobody waits for it any more it is dropped here, and removed.
+            drop(sender.send(inner.begin(whose, tool, wish).await));
+        });
+        begun.await.unwrap_or_else(|_| Err(Error::new(Reason::Internal, "The task could not begin")))
+    }
+
+    /// Answers `tasks/get`.
+    ///
+    /// # Errors
+    /// When there is no such task of the caller's, or the store fails.
+    pub(crate) async fn get(&self, whose: &Whose, id: &str) -> Result<RawJson, Error> {
+        self.0.get(whose, TaskId::parse(id).ok_or_else(not_found)?).await
+    }
+
+    /// Answers `tasks/update`.
+    ///
+    /// # Errors
+    /// When there is no such task of the caller's, or the store fails.
+    pub(crate) async fn update(&self, whose: &Whose, id: &str, responses: &RawJson) -> Result<(), Error> {
+        match self.0.find(whose, TaskId::parse(id).ok_or_else(not_found)?).await? {
+            Found::Live(live) => live.update(responses),
+            // It has ended, and wants to know nothing any more.
+            Found::Kept(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Answers `tasks/cancel`: when this returns, the task has ended in one way or another.
+    ///
+    /// # Errors
+    /// When there is no such task of the caller's, or the store fails.
+    pub(crate) async fn cancel(&self, whose: &Whose, id: &str) -> Result<(), Error> {
+        let Found::Live(live) = self.0.find(whose, TaskId::parse(id).ok_or_else(not_found)?).await? else {
+            return Ok(());
+        };
+        live.cancel();
+        let saved = tokio::time::timeout(CANCEL_WITHIN, live.saved.cancelled()).await;
+        saved.map_err(|_| {
+            Error::new(
+                Reason::StoreUnavailable,
+                "The task is being cancelled, but that could not be kept yet",
+            )
+        })
+    }
+
+    /// Ends a task: when this returns, its end is in the store and its client may know of it. Tries until it works or
+    /// the process stops.
+    pub(crate) async fn settle(&self, live: &Arc<Live>, end: End) {
+        let limit = self.0.limits.max_outcome_bytes;
+        let end = match end {
+            End::Completed(result) if result.bytes().len() > limit => End::Failed(too_large(limit)),
+            End::Failed(error) if error.raw().bytes().len() > limit => End::Failed(too_large(limit)),
+            end => end,
+        };
+        if live.decide(end) {
+            self.0.save(live).await;
+        }
+    }
+}
+
+impl Inner {
+    async fn begin(self: Arc<Self>, whose: Whose, tool: String, wish: TaskWish) -> Result<Begun, Error> {
+        let limits = &self.limits;
+        let seat =
+            self.census.try_take(&whose.owner, limits.max, limits.max_per_principal).map_err(|_| {
+                let limit = limits.max.min(limits.max_per_principal);
+                Error::new(Reason::TooManyTasks, "There are as many tasks as there may be")
+                    .with("limit", limit)
+            })?;
+        let now = self.clock.now();
+        // A task of no time could not be found even once.
+        let ttl = wish.ttl.unwrap_or(limits.max_ttl).min(limits.max_ttl).max(Duration::from_secs(1));
+        let head = Head {
+            owner: whose.owner.name().map(str::to_owned),
+            route: whose.route.name().map(str::to_owned),
+            tool,
+            created: now.0,
+            updated: now.0,
+            ttl_ms: millis(ttl),
+            poll_ms: millis(wish.poll.unwrap_or(limits.poll)),
+            status: Status::Working,
+        };
+        let id = TaskId::random();
+        let key = id.key(&whose.owner, &whose.route);
+        let record = TaskRecord::begun(head.clone());
+        let (value, deadline) = (record.encode(), Some(head.expires()));
+        let version = match self.store.put(record_key(key), value, Expected::Absent, deadline).await {
+            Ok(version) => version,
+            // The name is nobody else's, so what is there is ours.
+            Err(StoreError::Unknown) => match self.store.get(record_key(key)).await.map_err(unavailable)? {
+                Some(kept) => kept.version,
+                None => return Err(unavailable(StoreError::Unknown)),
+            },
+            Err(error) => return Err(unavailable(error)),
+        };
+        seat.keep();
+        tracing::debug!(task = %label(key), tool = %head.tool, "task begun");
+        let live = Arc::new(Live::new(id, key, head, version, Weak::clone(&self.me)));
+        self.live.lock().insert(key, Arc::clone(&live));
+        Ok(Begun { tasks: self, live: Some(live) })
+    }
+
+    pub(super) async fn get(&self, whose: &Whose, id: TaskId) -> Result<RawJson, Error> {
+        Ok(match self.find(whose, id).await? {
+            Found::Live(live) => live.view(),
+            Found::Kept(record) => record.write(&id),
+        })
+    }
+
+    /// What there is of a task of that owner at that endpoint.
+    pub(super) async fn find(&self, whose: &Whose, id: TaskId) -> Result<Found, Error> {
+        let key = id.key(&whose.owner, &whose.route);
+        // Before the store is asked: a task stays here until its end is there.
+        if let Some(live) = self.live.lock().get(&key).cloned() {
+            return Ok(Found::Live(live));
+        }
+        self.wake(whose, key).await.map(Found::Kept)
+    }
+
+    /// Writes down how a task ended.
+    async fn save(&self, live: &Arc<Live>) {
+        let (mut version, mut again) = (live.version, AGAIN_FIRST);
+        while let Some(end) = live.end() {
+            let record = TaskRecord::ended(live.head.clone(), &end, self.clock.now());
+            let (key, deadline) = (record_key(live.key), Some(record.head.expires()));
+            let written = self.store.put(key, record.encode(), Expected::Version(version), deadline).await;
+            match written {
+                Ok(_) => break,
+                Err(StoreError::TooLarge) => {
+                    live.decide_anew(End::Failed(too_large(self.store.capabilities().max_value_bytes)));
+                    continue;
+                }
+                // An answer that was lost may have been that it is done.
+                Err(StoreError::Conflict { .. } | StoreError::Unknown) => match self.kept(live.key).await {
+                    Ok(Some((_, kept))) if kept.head.status.is_terminal() => break,
+                    Ok(Some((newer, _))) => version = newer,
+                    Ok(None) => {
+                        tracing::error!(task = %label(live.key), "the record of a task is gone");
+                        break;
+                    }
+                    Err(error) => warn(live.key, &error),
+                },
+                Err(error) => warn(live.key, &unavailable(error)),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(again) => {}
+                // It will be found interrupted.
+                () = self.stop.cancelled() => return,
+            }
+            again = (again * 2).min(AGAIN_LAST);
+        }
+        tracing::debug!(task = %label(live.key), tool = %live.head.tool, "task ended");
+        self.live.lock().remove(&live.key);
+        live.saved.cancel();
+        self.tell(live.key);
+    }
+
+    /// The record of a task.
+    pub(super) async fn kept(&self, key: SessionKey) -> Result<Option<(Version, TaskRecord)>, Error> {
+        let Some(kept) = self.store.get(record_key(key)).await.map_err(unavailable)? else { return Ok(None) };
+        match TaskRecord::decode(&kept.value) {
+            Ok(record) => Ok(Some((kept.version, record))),
+            Err(error) => {
+                tracing::error!(task = %label(key), %error, "a task cannot be read");
+                Err(Error::new(Reason::StoreUnavailable, "The task cannot be read").caused_by(error))
+            }
+        }
+    }
+
+    /// Tells those who listen that a task changed.
+    pub(super) fn tell(&self, key: SessionKey) {
+        self.watchers.tell(key);
+    }
+
+    /// Forgets a task of which its client never heard.
+    async fn forget(&self, live: &Live) {
+        self.live.lock().remove(&live.key);
+        match self.store.delete(record_key(live.key), live.version).await {
+            Ok(()) => self.census.leave(live.key, &live.head.owner(), false),
+            // It goes when its time is up.
+            Err(error) => tracing::debug!(task = %label(live.key), %error, "a task is left to expire"),
+        }
+    }
+}
+
+/// A task that has begun. Unless it is kept, nobody will hear of it, and it is forgotten.
+pub(crate) struct Begun {
+    tasks: Arc<Inner>,
+    live: Option<Arc<Live>>,
+}
+
+impl Begun {
+    /// Its client hears of it.
+    pub(crate) fn keep(mut self) -> Arc<Live> {
+        self.live.take().expect("it is given away once, with itself")
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(live) = self.live.take() {
+            let inner = Arc::clone(&self.tasks);
+            self.tasks.tasks.spawn(async move { inner.forget(&live).await });
+        }
+    }
+}
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tasks").field("count", &self.count()).field("live", &self.live()).finish()
+    }
+}
+
+pub(super) fn record_key(key: SessionKey) -> RecordKey {
+    RecordKey { space: Space::Task, key }
+}
+
+/// The name of a task in logs.
+pub(super) fn label(key: SessionKey) -> String {
+    record_key(key).label()
+}
+
+/// The error for a task that is not there, or not the caller's.
+pub(super) fn not_found() -> Error {
+    Error::new(Reason::TaskNotFound, "There is no such task")
+}
+
+pub(super) fn unavailable(error: StoreError) -> Error {
+    Error::new(Reason::StoreUnavailable, "The store of tasks is not available").caused_by(error)
+}
+
+fn too_large(limit: usize) -> RpcError {
+    let message = format!("The outcome of the task is larger than {limit} bytes");
+    Error::new(Reason::EventTooLarge, message).with("limit", limit).to_rpc()
+}
+
+fn warn(key: SessionKey, error: &Error) {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    tracing::warn!(task = %label(key), %error, cause, "the end of a task could not be kept; trying again");
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX >> 2)
+}

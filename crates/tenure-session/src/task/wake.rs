@@ -1,0 +1,42 @@
+//! The first touch of a task that an earlier process left.
+
+use super::record::{End, TaskRecord};
+use super::tasks::{Inner, Whose, label, not_found, record_key, unavailable};
+use crate::error::{Error, Reason, RpcError};
+use crate::id::SessionKey;
+use crate::port::store::{Expected, StoreError};
+
+impl Inner {
+    /// A task that nobody here is at work on. If it has not ended, its process has, and with it the handler, what it
+    /// knew and whatever it asked: the task failed, and that is written down before anybody hears of it.
+    pub(super) async fn wake(&self, whose: &Whose, key: SessionKey) -> Result<TaskRecord, Error> {
+        loop {
+            let now = self.clock.now();
+            let (version, record) = self.kept(key).await?.ok_or_else(not_found)?;
+            let head = &record.head;
+            // The key says both already, as far as a hash can.
+            if head.owner() != whose.owner || head.route() != whose.route || head.expires() <= now {
+                return Err(not_found());
+            }
+            if head.status.is_terminal() {
+                return Ok(record);
+            }
+            let why = "The server ended before the task did";
+            let end = End::Failed(RpcError::of(Reason::Interrupted, why));
+            let record = TaskRecord::ended(head.clone(), &end, now);
+            let deadline = Some(record.head.expires());
+            let written =
+                self.store.put(record_key(key), record.encode(), Expected::Version(version), deadline);
+            match written.await {
+                Ok(_) => {
+                    tracing::info!(task = %label(key), tool = %record.head.tool, "task found interrupted");
+                    self.tell(key);
+                    return Ok(record);
+                }
+                // Somebody else found it too; or it is done, and only the answer was lost.
+                Err(StoreError::Conflict { .. } | StoreError::Unknown) => {}
+                Err(error) => return Err(unavailable(error)),
+            }
+        }
+    }
+}

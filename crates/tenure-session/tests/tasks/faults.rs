@@ -1,0 +1,111 @@
+//! What happens when the store fails, or loses its answer.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure_session::call::{Became, TaskWish};
+use tenure_testkit::crash::Last;
+
+use crate::support::{Engine, World, ann, id, on_every_engine, request};
+
+on_every_engine!(
+    a_call_that_cannot_become_a_task_goes_on,
+    a_beginning_whose_answer_is_lost_is_looked_for,
+    an_end_is_not_seen_before_it_is_kept,
+    an_end_whose_answer_is_lost_is_the_end,
+    a_store_that_cannot_be_read_is_said,
+    an_interrupted_task_whose_answer_is_lost_is_looked_at_again,
+);
+
+const BOTH: [Last; 2] = [Last::Done, Last::Undone];
+
+async fn a_call_that_cannot_become_a_task_goes_on(engine: Engine) {
+    let mut world = World::new(engine);
+    let answer = world.send(&ann(), request("tools/call", json!({ "name": "dig" })));
+    let asked = world.server.expect("tools/call").await;
+    world.store.fail_puts(true);
+    let error = asked.context.become_task(TaskWish::default()).await.unwrap_err();
+    assert!(error.is(tenure_session::Reason::StoreUnavailable));
+    assert_eq!(world.tasks.count(), 0);
+    world.store.fail_puts(false);
+    // It may try again.
+    assert_eq!(asked.context.become_task(TaskWish::default()).await, Ok(Became::Task));
+    assert_eq!(answer.await.unwrap()["result"]["resultType"], "task");
+    let answer = world.send(&ann(), request("tools/call", json!({ "name": "dig" })));
+    let asked = world.server.expect("tools/call").await;
+    world.store.fail_puts(true);
+    asked.context.become_task(TaskWish::default()).await.unwrap_err();
+    asked.answer(&json!({ "content": [] }));
+    assert_eq!(answer.await.unwrap()["result"], json!({ "resultType": "complete", "content": [] }));
+    assert_eq!((world.tasks.count(), world.records().await), (1, 1));
+}
+
+async fn a_beginning_whose_answer_is_lost_is_looked_for(engine: Engine) {
+    let mut world = World::new(engine);
+    for put in BOTH {
+        let answer = world.send(&ann(), request("tools/call", json!({ "name": "dig" })));
+        let asked = world.server.expect("tools/call").await;
+        world.store.lose_answer_of_next_put(put);
+        let became = asked.context.become_task(TaskWish::default()).await;
+        if put == Last::Done {
+            assert_eq!(became, Ok(Became::Task));
+            let id = id(&answer.await.unwrap());
+            asked.answer(&json!({ "content": [] }));
+            world.until_status(&ann(), &id, "completed").await;
+        } else {
+            assert!(became.is_err());
+            asked.answer(&json!({ "content": [] }));
+            assert_eq!(answer.await.unwrap()["result"]["resultType"], "complete");
+        }
+    }
+    assert_eq!((world.tasks.count(), world.records().await), (1, 1));
+}
+
+async fn an_end_is_not_seen_before_it_is_kept(engine: Engine) {
+    let mut world = World::new(engine);
+    let (id, asked) = world.task(&ann()).await;
+    world.store.fail_puts(true);
+    let puts = world.store.puts();
+    asked.answer(&json!({ "content": ["kept"] }));
+    while world.store.puts() < puts + 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(world.get(&ann(), &id).await["result"]["status"], "working");
+    world.store.fail_puts(false);
+    let task = world.until_status(&ann(), &id, "completed").await;
+    assert_eq!(task["result"]["content"], json!(["kept"]));
+    assert_eq!(world.tasks.live(), 0);
+}
+
+async fn an_end_whose_answer_is_lost_is_the_end(engine: Engine) {
+    let mut world = World::new(engine);
+    for put in BOTH {
+        let (id, asked) = world.task(&ann()).await;
+        world.store.lose_answer_of_next_put(put);
+        asked.answer(&json!({ "content": ["once"] }));
+        let task = world.until_status(&ann(), &id, "completed").await;
+        assert_eq!(task["result"]["content"], json!(["once"]), "{put:?}");
+    }
+}
+
+async fn a_store_that_cannot_be_read_is_said(engine: Engine) {
+    let mut world = World::new(engine);
+    let (id, asked) = world.task(&ann()).await;
+    asked.answer(&json!({ "content": [] }));
+    world.until_status(&ann(), &id, "completed").await;
+    world.store.set_broken(true);
+    let error = world.get(&ann(), &id).await["error"].take();
+    assert_eq!(error["data"]["reason"], "store_unavailable");
+    world.store.set_broken(false);
+    assert_eq!(world.get(&ann(), &id).await["result"]["status"], "completed");
+}
+
+async fn an_interrupted_task_whose_answer_is_lost_is_looked_at_again(engine: Engine) {
+    let mut world = World::new(engine);
+    for put in BOTH {
+        let (id, _asked) = world.task(&ann()).await;
+        world = world.killed().await;
+        world.store.lose_answer_of_next_put(put);
+        assert_eq!(world.get(&ann(), &id).await["result"]["status"], "failed", "{put:?}");
+    }
+}
