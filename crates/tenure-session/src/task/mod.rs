@@ -2,7 +2,7 @@
 //!
 //! The store knows two things of a task: that it began, and how it ended. It began before its client hears of it, and
 //! it has ended before its client hears of that; whatever a client was told survives the process. What happens in
-//! between, the questions that wait for answers above all, is in memory with the handler that asked them ([`Live`]).
+//! between, the questions that wait for answers above all, is in memory with the handler that asked them (`live`).
 //! A task that has begun, has not ended, and has no such half was interrupted by the end of its process (`wake`).
 
 mod id;

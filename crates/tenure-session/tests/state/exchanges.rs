@@ -36,6 +36,7 @@ impl World {
         self.states.create(&Principal::ANONYMOUS, new).await.unwrap()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the test holds the handle")]
     fn send(&self, call: Call) -> JoinHandle<Reply> {
         tokio::spawn(self.layer.respond(call))
     }
