@@ -19,6 +19,7 @@ pub mod exchange;
 pub mod id;
 pub mod limits;
 mod members;
+mod mention;
 pub mod message;
 pub mod method;
 pub mod phase;

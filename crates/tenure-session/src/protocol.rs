@@ -6,11 +6,11 @@
 
 use std::sync::LazyLock;
 
-use memchr::memmem::Finder;
 use serde::Deserialize;
 
 use crate::error::{Error, Reason};
 use crate::members::{self, Found};
+use crate::mention::Mention;
 use crate::message::{Message, RawJson};
 use crate::method::Method;
 
@@ -82,6 +82,8 @@ pub const MODERN: &str = "2026-07-28";
 
 /// The `_meta` member that carries the version in the modern era.
 pub const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+static VERSION_MENTIONED: LazyLock<Mention> = LazyLock::new(|| Mention::of(META_VERSION));
 
 /// Every revision that is served by one era or the other, newest first.
 static SERVED: [&str; 5] = [
@@ -217,8 +219,9 @@ pub fn meta_version(params: Option<&RawJson>) -> Option<String> {
     }
     let params = params?;
     // Nearly every legacy message is done here, without parsing anything.
-    static NAME: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(META_VERSION));
-    NAME.find(params.bytes())?;
+    if !VERSION_MENTIONED.is_spelt_in(params.bytes()) {
+        return None;
+    }
     params.read::<Params>().ok().map(|params| params.meta.version)
 }
 
@@ -240,9 +243,8 @@ pub fn requested(message: &Message) -> Option<String> {
 /// Whether a message's `_meta` has a version, of whatever type.
 fn carries_version(params: Option<&RawJson>) -> bool {
     let Some(params) = params else { return false };
-    // Nearly every legacy message is done here. A name can be written in another way only with these escapes.
-    let has = |text: &str| memchr::memmem::find(params.bytes(), text.as_bytes()).is_some();
-    if !has(META_VERSION) && !has(r"\u") && !has(r"\/") {
+    // Nearly every legacy message is done here.
+    if !VERSION_MENTIONED.may_be_in(params.bytes()) {
         return false;
     }
     // If there are several, one that has a version is enough: nobody is to guess which of them counts.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::dialect::{Dialect, invalid};
-use super::scan;
+use super::scan::{self, Cursor};
 use crate::error::RpcError;
 use crate::message::RawJson;
 
@@ -29,22 +29,29 @@ struct Meta<'a> {
 
 impl<'a> Meta<'a> {
     fn read(text: &'a str) -> Option<Self> {
+        let mut cursor = Cursor::at_object(text)?;
+        let meta = Self::go_through(&mut cursor)?;
+        cursor.is_at_end().then_some(meta)
+    }
+
+    /// Reads the object that was entered, to its end.
+    fn go_through(cursor: &mut Cursor<'a>) -> Option<Self> {
         let mut meta = Self::default();
-        scan::each(text, |name, value| {
-            let cookie = match &*name {
-                "mcp/session" => &mut meta.strawman,
-                "io.modelcontextprotocol/session" => &mut meta.draft,
-                _ => return Some(()),
-            };
-            once(cookie, value)
-        })?;
+        while let Some(name) = cursor.name()? {
+            let value = cursor.value()?;
+            match &*name {
+                "mcp/session" => once(&mut meta.strawman, value)?,
+                "io.modelcontextprotocol/session" => once(&mut meta.draft, value)?,
+                _ => {}
+            }
+        }
         let Self { strawman, draft } = meta;
         Some(Self { strawman: strawman.filter(is_there), draft: draft.filter(is_there) })
     }
 }
 
 /// Takes a member; `None` if it stands there twice, because a server may go by the other one.
-fn once<'a>(place: &mut Option<&'a str>, value: &'a str) -> Option<()> {
+fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.replace(value).is_none().then_some(())
 }
 
@@ -67,24 +74,26 @@ impl<'a> Asked<'a> {
     pub(super) fn read(params: Option<&'a RawJson>) -> Option<Self> {
         let Some(params) = params else { return Some(Self::default()) };
         let (mut tool, mut arguments, mut meta, mut misspelt) = (None, None, None, None);
-        scan::each(std::str::from_utf8(params.bytes()).ok()?, |name, value| {
-            let member = match &*name {
-                "name" => &mut tool,
-                "arguments" => &mut arguments,
-                "_meta" => &mut meta,
-                "meta" => &mut misspelt,
-                _ => return Some(()),
-            };
-            once(member, value)
-        })?;
+        let mut cursor = Cursor::at_object(std::str::from_utf8(params.bytes()).ok()?)?;
+        while let Some(name) = cursor.name()? {
+            match &*name {
+                "_meta" if cursor.enter()? => once(&mut meta, Some(Meta::go_through(&mut cursor)?))?,
+                "_meta" if cursor.value()? == "null" => once(&mut meta, None)?,
+                "_meta" => return None,
+                "name" => once(&mut tool, cursor.value()?)?,
+                "arguments" => once(&mut arguments, cursor.value()?)?,
+                "meta" => once(&mut misspelt, cursor.value()?)?,
+                _ => drop(cursor.value()?),
+            }
+        }
+        if !cursor.is_at_end() {
+            return None;
+        }
         let name = match tool.filter(is_there) {
             Some(name) => Some(scan::unquoted(name)?),
             None => None,
         };
-        let meta = match meta.filter(is_there) {
-            Some(meta) => Some(Meta::read(meta)?),
-            None => None,
-        };
+        let meta = meta.flatten();
         Some(Self { name, arguments: arguments.filter(is_there), meta, misspelt })
     }
 

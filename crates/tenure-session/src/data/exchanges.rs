@@ -24,7 +24,7 @@ use crate::port::BoxFuture;
 use crate::port::backend::{Call, Reply};
 use crate::port::clock::Time;
 use crate::port::responder::Responder;
-use crate::state::{Fault, Lost, State, StateId};
+use crate::state::{Fault, LastHead, Lost, State, StateId};
 
 /// Data sessions and handles in front of a responder.
 pub(super) struct DataResponder(Arc<Way>);
@@ -231,7 +231,10 @@ impl Shared {
     /// The state that a cookie names. One that the store knows nothing of may be carried by the cookie itself.
     async fn by_own_cookie(&self, cookie: &Cookie, owner: &Principal, now: Time) -> Result<State, Fault> {
         let id = StateId::from_cookie(&cookie.id).ok_or(Fault::Lost(Lost::NotFound))?;
-        match (self.states.find_at(owner, id, id.key(owner), now).await, &cookie.state, &self.policy.seal) {
+        let key = id.key(owner);
+        let fetched = self.states.fetch(key);
+        let found = self.states.find_at(owner, (id, key), fetched, now, &LastHead::default()).await;
+        match (found, &cookie.state, &self.policy.seal) {
             (Err(Fault::Lost(Lost::NotFound)), Some(carried), Some(seal)) => {
                 Box::pin(self.states.restore(owner, id, carried, seal.as_ref())).await
             }

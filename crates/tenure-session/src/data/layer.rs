@@ -26,7 +26,7 @@ use crate::port::BoxFuture;
 use crate::port::backend::{Backend, Call, Link, Open, Opened, Reply};
 use crate::port::clock::Time;
 use crate::port::responder::Responder;
-use crate::state::{Fault, Kind, Lost, State, StateId, States};
+use crate::state::{Fault, Fetched, Kind, LastHead, Lost, State, StateId, States};
 
 /// What the capability says can be done.
 pub(super) const FEATURES: [&str; 6] = ["create", "resume", "delete", "list", "recover", "fork"];
@@ -208,12 +208,18 @@ pub(super) struct Known {
     pub(super) cookie: Cookie,
     owner: Principal,
     place: Option<(StateId, SessionKey)>,
+    last: LastHead,
 }
 
 impl Known {
     pub(super) fn new(cookie: Cookie, owner: &Principal) -> Self {
         let id = StateId::from_cookie(&cookie.id);
-        Self { place: id.map(|id| (id, id.key(owner))), cookie, owner: owner.clone() }
+        Self {
+            place: id.map(|id| (id, id.key(owner))),
+            cookie,
+            owner: owner.clone(),
+            last: LastHead::default(),
+        }
     }
 }
 
@@ -271,10 +277,16 @@ impl Link for DataLink {
         if known.is_none() && passes {
             return way.inner.call(call);
         }
-        if let Some(known) = &known {
-            way.spoken.heard(known.cookie.dialect);
+        let Some(known) = known else { return Box::pin(Arc::clone(way).go(call, None, use_of)) };
+        way.spoken.heard(known.cookie.dialect);
+        let (now, fetched) = (way.shared.states.now(), way.shared.fetch(&known));
+        if passes && let Some(state) = way.shared.at_hand(&known, &fetched, now) {
+            // Nearly every call with a cookie. It has no more to do with states until it is answered.
+            let mut call = call;
+            call.context.set_state(state.clone());
+            return Box::pin(Arc::clone(way).finish(way.inner.call(call), known, state, now));
         }
-        Box::pin(Arc::clone(way).go(call, known, use_of))
+        Box::pin(Arc::clone(way).go(call, Some((known, fetched, now)), use_of))
     }
 
     fn notify(&self, notification: Notification) {
@@ -284,6 +296,16 @@ impl Link for DataLink {
     fn close(&self) -> BoxFuture<()> {
         self.0.inner.close()
     }
+}
+
+/// An answer. What does not come on the spot takes time, and what was the time is forgotten.
+async fn answer(mut reply: BoxFuture<Reply>, now: &mut Option<Time>) -> Reply {
+    std::future::poll_fn(|cx| {
+        let reply = reply.as_mut().poll(cx);
+        *now = now.filter(|_| reply.is_ready());
+        reply
+    })
+    .await
 }
 
 /// What a call has to do with states.
@@ -322,12 +344,47 @@ impl Shared {
 }
 
 impl Way {
-    async fn go(self: Arc<Self>, mut call: Call, known: Option<Arc<Known>>, use_of: Use) -> Reply {
-        // The clock is asked once, unless time has passed since: this happens with every call.
-        let mut now = None;
-        let found = match &known {
-            Some(known) => Some(self.shared.by_cookie(known, *now.insert(self.shared.states.now())).await),
-            None => None,
+    /// Puts the cookie into the answer to a call that was made with its state. The clock is not asked again, unless
+    /// time has passed since: this happens with every call.
+    async fn finish(
+        self: Arc<Self>,
+        reply: BoxFuture<Reply>,
+        known: Arc<Known>,
+        state: State,
+        now: Time,
+    ) -> Reply {
+        let mut now = Some(now);
+        match answer(reply, &mut now).await {
+            Ok(result) => Ok(self.with_cookie(result, &known.cookie, &state, now).await),
+            Err(error) => Err(self.in_dialect(error, None)),
+        }
+    }
+
+    /// The result with the cookie of the state that it was made with.
+    async fn with_cookie(
+        &self,
+        result: RawJson,
+        cookie: &Cookie,
+        state: &State,
+        now: Option<Time>,
+    ) -> RawJson {
+        let now = now.unwrap_or_else(|| self.shared.states.now());
+        state.look_again(now).await;
+        self.shared.echoed(result, cookie.dialect, &cookie.id, state, now)
+    }
+
+    async fn go(
+        self: Arc<Self>,
+        mut call: Call,
+        named: Option<(Arc<Known>, Fetched, Time)>,
+        use_of: Use,
+    ) -> Reply {
+        let (known, found, mut now) = match named {
+            Some((known, fetched, now)) => {
+                let found = self.shared.by_cookie(&known, fetched, now).await;
+                (Some(known), Some(found), Some(now))
+            }
+            None => (None, None, None),
         };
         let cookie = known.as_ref().map(|known| &known.cookie);
         let (state, lost) = match found {
@@ -348,14 +405,7 @@ impl Way {
                 if let Some(state) = working_on {
                     call.context.set_state(state);
                 }
-                let mut reply = self.inner.call(call);
-                let reply = std::future::poll_fn(|cx| {
-                    let reply = reply.as_mut().poll(cx);
-                    // What is answered on the spot takes no time.
-                    now = now.filter(|_| reply.is_ready());
-                    reply
-                });
-                let reply = reply.await;
+                let reply = answer(self.inner.call(call), &mut now).await;
                 let reply = if list { self.shared.listed(reply) } else { reply };
                 reply.map_err(|error| self.in_dialect(error, lost))
             }
@@ -363,9 +413,7 @@ impl Way {
         // A cookie that leads nowhere is taken back with the answer to a request that did not need it.
         match (reply, cookie, state) {
             (Ok(result), Some(cookie), Some(state)) => {
-                let now = now.unwrap_or_else(|| self.shared.states.now());
-                state.look_again(now).await;
-                Ok(self.shared.echoed(result, cookie.dialect, &cookie.id, &state, now))
+                Ok(self.with_cookie(result, cookie, &state, now).await)
             }
             (Ok(result), Some(cookie), None) => {
                 Ok(splice::with_meta(&result, cookie.dialect.key(), &["null"]))
@@ -402,11 +450,27 @@ impl Way {
 }
 
 impl Shared {
+    /// Begins to read the record of the state that a cookie names.
+    pub(super) fn fetch(&self, known: &Known) -> Fetched {
+        known.place.map_or(Fetched::Now(Ok(None)), |(_, key)| self.states.fetch(key))
+    }
+
+    /// The state that a cookie names, if nothing has to be done or waited for to have it.
+    fn at_hand(&self, known: &Known, fetched: &Fetched, now: Time) -> Option<State> {
+        match fetched {
+            Fetched::Now(Ok(Some(kept))) => {
+                self.states.at_hand(&known.owner, known.place?, kept, now, &known.last)
+            }
+            Fetched::Now(_) | Fetched::Later(_) => None,
+        }
+    }
+
     /// The state that a cookie names. One that the store knows nothing of may be carried by the cookie itself.
-    pub(super) async fn by_cookie(&self, known: &Known, now: Time) -> Result<State, Fault> {
+    pub(super) async fn by_cookie(&self, known: &Known, fetched: Fetched, now: Time) -> Result<State, Fault> {
         let (id, key) = known.place.ok_or(Fault::Lost(Lost::NotFound))?;
         let owner = &known.owner;
-        match (self.states.find_at(owner, id, key, now).await, &known.cookie.state, &self.policy.seal) {
+        let found = self.states.find_at(owner, (id, key), fetched, now, &known.last).await;
+        match (found, &known.cookie.state, &self.policy.seal) {
             (Err(Fault::Lost(Lost::NotFound)), Some(carried), Some(seal)) => {
                 Box::pin(self.states.restore(owner, id, carried, seal.as_ref())).await
             }

@@ -54,7 +54,9 @@ impl Shared {
         let cookie = asked.cookie(self.policy.max_cookie_bytes)?;
         if let Some(cookie) = &cookie {
             // What it carries may have to be put back first; if it cannot be, that is said below.
-            drop(self.by_cookie(&Known::new(cookie.clone(), principal), self.states.now()).await);
+            let known = Known::new(cookie.clone(), principal);
+            let fetched = self.fetch(&known);
+            drop(self.by_cookie(&known, fetched, self.states.now()).await);
         }
         let cookie = cookie.filter(|cookie| cookie.dialect == dialect).map(|cookie| cookie.id);
         self.carry_out(dialect, verb, params, cookie, principal).await

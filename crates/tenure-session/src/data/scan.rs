@@ -14,24 +14,69 @@ pub(super) fn each<'a>(
     object: &'a str,
     mut take: impl FnMut(Cow<'a, str>, &'a str) -> Option<()>,
 ) -> Option<()> {
-    let object = object.trim_ascii();
-    let bytes = object.as_bytes();
-    let mut at = usize::from(bytes.first() == Some(&b'{'));
-    loop {
-        let name = past(bytes, at, b',')?;
-        match bytes.get(name)? {
-            b'"' if at > 0 => {}
-            b'}' if at > 0 && name + 1 == bytes.len() => return Some(()),
+    let mut cursor = Cursor::at_object(object)?;
+    while let Some(name) = cursor.name()? {
+        take(name, cursor.value()?)?;
+    }
+    cursor.is_at_end().then_some(())
+}
+
+/// A place in an object, behind a `{`, a member, or a member's name. Everything that moves it on is `None` where the
+/// text is not what it should be.
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Before the first member of an object.
+    pub(super) fn at_object(object: &'a str) -> Option<Self> {
+        let object = object.trim_ascii_start();
+        object.starts_with('{').then_some(Self { text: object, at: 1 })
+    }
+
+    /// Goes into the object that is the next value, if it is one; otherwise nothing happens.
+    pub(super) fn enter(&mut self) -> Option<bool> {
+        let at = past(self.text.as_bytes(), self.at, b':')?;
+        let is_object = *self.text.as_bytes().get(at)? == b'{';
+        if is_object {
+            self.at = at + 1;
+        }
+        Some(is_object)
+    }
+
+    /// The name of the next member; nothing at the end of the object, which is left then.
+    #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
+    pub(super) fn name(&mut self) -> Option<Option<Cow<'a, str>>> {
+        let bytes = self.text.as_bytes();
+        let start = past(bytes, self.at, b',')?;
+        match bytes.get(start)? {
+            b'"' => {}
+            b'}' => {
+                self.at = start + 1;
+                return Some(None);
+            }
             _ => return None,
         }
-        let (name_end, spelling) = end_of_string(bytes, name)?;
-        let value = past(bytes, name_end, b':')?;
-        at = end_of_value(bytes, value)?;
-        let name = match spelling {
-            Spelling::Plain => object.get(name + 1..name_end - 1)?.into(),
-            Spelling::Escaped => unquoted(object.get(name..name_end)?)?,
-        };
-        take(name, object.get(value..at)?)?;
+        let (end, spelling) = end_of_string(bytes, start)?;
+        self.at = end;
+        Some(Some(match spelling {
+            Spelling::Plain => self.text.get(start + 1..end - 1)?.into(),
+            Spelling::Escaped => unquoted(self.text.get(start..end)?)?,
+        }))
+    }
+
+    /// The value of the member whose name was last.
+    pub(super) fn value(&mut self) -> Option<&'a str> {
+        let bytes = self.text.as_bytes();
+        let start = past(bytes, self.at, b':')?;
+        self.at = end_of_value(bytes, start)?;
+        self.text.get(start..self.at)
+    }
+
+    /// Whether nothing more comes.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.text.as_bytes()[self.at..].iter().all(u8::is_ascii_whitespace)
     }
 }
 
@@ -58,10 +103,17 @@ pub(super) fn unquoted(string: &str) -> Option<Cow<'_, str>> {
 
 /// The first place from here on that is neither white space nor this mark.
 fn past(bytes: &[u8], from: usize, mark: u8) -> Option<usize> {
-    let rest = bytes.get(from..)?.iter();
-    let skipped = rest.take_while(|byte| **byte == mark || byte.is_ascii_whitespace()).count();
-    Some(from + skipped)
+    let mut at = from;
+    while let Some(byte) = bytes.get(at)
+        && (*byte == mark || byte.is_ascii_whitespace())
+    {
+        at += 1;
+    }
+    (at <= bytes.len()).then_some(at)
 }
+
+/// How many bytes of a string are looked at one by one.
+const NEAR: usize = 16;
 
 /// How a string is written.
 enum Spelling {
@@ -72,13 +124,19 @@ enum Spelling {
 /// Where the string ends that begins here with its quotation mark.
 fn end_of_string(bytes: &[u8], start: usize) -> Option<(usize, Spelling)> {
     let (mut at, mut spelling) = (start + 1, Spelling::Plain);
+    // Most are short, and read before a search would have begun.
+    let near = bytes.get(at..)?.iter().take(NEAR);
+    at += near.take_while(|byte| !matches!(byte, b'"' | b'\\')).count();
     loop {
-        at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
-        if bytes[at] == b'"' {
-            return Some((at + 1, spelling));
-        }
-        // Whatever stands behind it belongs to it.
-        (at, spelling) = (at + 2, Spelling::Escaped);
+        at += match bytes.get(at)? {
+            b'"' => return Some((at + 1, spelling)),
+            b'\\' => {
+                spelling = Spelling::Escaped;
+                // Whatever stands behind it belongs to it.
+                2
+            }
+            _ => memchr2(b'"', b'\\', &bytes[at..])?,
+        };
     }
 }
 

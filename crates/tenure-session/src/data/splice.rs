@@ -3,10 +3,8 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use memchr::memchr;
-use memchr::memmem::Finder;
-
 use super::scan;
+use crate::mention::Mention;
 use crate::message::RawJson;
 
 /// The object with a member put in place, however deep; objects on the way are made. `None` if something on the
@@ -45,18 +43,24 @@ pub(super) fn set(object: &str, path: &[&str], value: &str) -> Option<String> {
 /// A result with a member of its `_meta` put in place, whose value comes in parts. This happens with every answer, so
 /// a result without `_meta` is not read at all.
 pub(super) fn with_meta(result: &RawJson, key: &str, value: &[&str]) -> RawJson {
+    static META: LazyLock<Mention> = LazyLock::new(|| Mention::of("_meta"));
     let bytes = result.bytes();
-    static META: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"_meta\""));
-    // With escapes a name may be written in another way.
-    let has_none = META.find(bytes).is_none() && memchr(b'\\', bytes).is_none();
-    let plain = has_none.then(|| bytes.strip_prefix(b"{")).flatten();
+    let plain = if META.may_be_in(bytes) { None } else { bytes.strip_prefix(b"{") };
     if let Some(rest) = plain {
+        let (before, between) = (r#"{"_meta":{""#, r#"":"#);
         let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'}');
-        let (before, after) = (["{\"_meta\":{\"", key, "\":"], if more { "}," } else { "}" });
-        let parts = || before.iter().chain(value).chain([&after]).map(|part| part.as_bytes()).chain([rest]);
+        let after = if more { "}," } else { "}" };
+        let around = before.len() + key.len() + between.len() + after.len() + rest.len();
         // With no room to spare the buffer becomes `Bytes` as it is.
-        let mut text = Vec::with_capacity(parts().map(<[u8]>::len).sum());
-        parts().for_each(|part| text.extend_from_slice(part));
+        let mut text = Vec::with_capacity(around + value.iter().map(|part| part.len()).sum::<usize>());
+        text.extend_from_slice(before.as_bytes());
+        text.extend_from_slice(key.as_bytes());
+        text.extend_from_slice(between.as_bytes());
+        for part in value {
+            text.extend_from_slice(part.as_bytes());
+        }
+        text.extend_from_slice(after.as_bytes());
+        text.extend_from_slice(rest);
         return RawJson::trusted(text);
     }
     let set = std::str::from_utf8(bytes).ok().and_then(|text| set(text, &["_meta", key], &value.concat()));

@@ -1,12 +1,13 @@
 //! What a server's reply becomes before a client of the modern era gets it.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use super::about_tasks;
 use super::capability::{self, Capability};
 use super::exchanges::Inner;
 use super::results::{self, ResultType};
-use super::states::{self, Bound, Held};
+use super::states::{Bound, Held};
 use super::work::Work;
 use crate::bridge::rules::codes::{self, RESOURCE_NOT_FOUND};
 use crate::bridge::rules::edit::{self, Object};
@@ -14,6 +15,7 @@ use crate::bridge::rules::questions;
 use crate::error::{Error, Reason, RpcError};
 use crate::id::Route;
 use crate::members;
+use crate::mention::Mention;
 use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::backend::Reply;
@@ -118,7 +120,8 @@ pub(super) fn with_state(params: &RawJson, text: &str) -> RawJson {
 /// The answers that a request brings; what is no object is none.
 pub(super) fn responses(params: Option<&RawJson>) -> Option<RawJson> {
     let params = params?;
-    if memchr::memmem::find(params.bytes(), b"inputResponses").is_none() && !states::has_escapes(params) {
+    static MENTIONED: LazyLock<Mention> = LazyLock::new(|| Mention::of("inputResponses"));
+    if !MENTIONED.may_be_in(params.bytes()) {
         return None;
     }
     let value = members::find(params.bytes(), "inputResponses").value()?;

@@ -2,12 +2,14 @@
 //!
 //! Nothing else is touched: what a server wrote stays the bytes it was, in the order it was.
 
+use std::sync::LazyLock;
+
 use bytes::{BufMut, BytesMut};
-use memchr::memmem;
 use serde_json::value::RawValue;
 
 use super::meta::SERVER;
 use crate::members::{self, Found};
+use crate::mention::Mention;
 use crate::message::RawJson;
 use crate::method::Method;
 
@@ -15,6 +17,11 @@ const TYPE: &str = "resultType";
 const TTL: &str = "ttlMs";
 const SCOPE: &str = "cacheScope";
 const META: &str = "_meta";
+
+static TYPE_MENTIONED: LazyLock<Mention> = LazyLock::new(|| Mention::of(TYPE));
+static TTL_MENTIONED: LazyLock<Mention> = LazyLock::new(|| Mention::of(TTL));
+static SCOPE_MENTIONED: LazyLock<Mention> = LazyLock::new(|| Mention::of(SCOPE));
+static META_MENTIONED: LazyLock<Mention> = LazyLock::new(|| Mention::of(META));
 
 /// What a result is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +40,7 @@ impl ResultType {
     /// What a result says it is. Older servers do not say, and mean the answer.
     pub fn of(result: &RawJson) -> Self {
         let bytes = result.bytes();
-        if !mentions(bytes, TYPE) && !has_escapes(bytes) {
+        if !TYPE_MENTIONED.may_be_in(bytes) {
             return Self::Complete;
         }
         match members::find(bytes, TYPE) {
@@ -114,12 +121,15 @@ pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, cac
         return result.clone();
     };
     let server = server.filter(|_| !matches!(method, Method::TasksUpdate | Method::TasksCancel));
-    // Nearly every result says nothing of what we add, and is not read. With escapes a name may be written in
-    // another way.
+    // Nearly every result says nothing of what we add, and is not read.
     let cacheable = is_cacheable(method);
-    let known = [(TYPE, true), (META, server.is_some()), (TTL, cacheable), (SCOPE, cacheable)];
-    let unread =
-        !has_escapes(bytes) && known.iter().all(|(name, matters)| !matters || !mentions(bytes, name));
+    let known = [
+        (&TYPE_MENTIONED, true),
+        (&META_MENTIONED, server.is_some()),
+        (&TTL_MENTIONED, cacheable),
+        (&SCOPE_MENTIONED, cacheable),
+    ];
+    let unread = known.iter().all(|(name, matters)| !matters || !name.may_be_in(bytes));
     let members = if unread { Some(Vec::new()) } else { members::read(bytes) };
     let Some(members) = members else { return result.clone() };
     let mut edits = Edits::new(bytes, open);
@@ -214,16 +224,6 @@ impl<'a> Edits<'a> {
         text.put_slice(&self.bytes[done..]);
         text.freeze()
     }
-}
-
-/// Whether a name may stand in the text as a member's name.
-fn mentions(bytes: &[u8], name: &str) -> bool {
-    memmem::find_iter(bytes, name)
-        .any(|at| at > 0 && bytes[at - 1] == b'"' && bytes.get(at + name.len()) == Some(&b'"'))
-}
-
-fn has_escapes(bytes: &[u8]) -> bool {
-    memmem::find(bytes, br"\u").is_some()
 }
 
 #[cfg(test)]

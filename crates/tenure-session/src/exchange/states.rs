@@ -3,6 +3,8 @@
 //! It comes back from whoever sends it, so it is sealed: for its caller, endpoint, method and params, and for a time.
 //! Inside is what a handler wrote, or the number of a call that waits for answers.
 
+use std::sync::LazyLock;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
@@ -10,6 +12,7 @@ use super::digest::Digest;
 use crate::error::{Error, Reason};
 use crate::id::{Principal, Route};
 use crate::members::{self, Found};
+use crate::mention::Mention;
 use crate::message::{RawJson, Request};
 use crate::port::clock::Time;
 use crate::port::seal::Seal;
@@ -105,7 +108,8 @@ fn read(plain: &[u8], now: Time) -> Option<Held> {
 pub(super) fn brought(params: Option<&RawJson>) -> Result<Option<String>, Error> {
     let Some(params) = params else { return Ok(None) };
     // Nearly every request is a first attempt.
-    if memchr::memmem::find(params.bytes(), b"requestState").is_none() && !has_escapes(params) {
+    static MENTIONED: LazyLock<Mention> = LazyLock::new(|| Mention::of("requestState"));
+    if !MENTIONED.may_be_in(params.bytes()) {
         return Ok(None);
     }
     let value = match members::find(params.bytes(), "requestState") {
@@ -125,11 +129,6 @@ pub(super) fn invalid() -> Error {
         Reason::InvalidRequestState,
         "The requestState is not one of ours, or not for this request, or it is too old: send the request anew without it",
     )
-}
-
-/// Whether a member's name may be written in another way.
-pub(super) fn has_escapes(params: &RawJson) -> bool {
-    memchr::memmem::find(params.bytes(), br"\u").is_some()
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl State {
         }
         // From when it was seen alive: should it have been ended since, that is remembered for longer.
         let good_until = seen_at.after(self.tombstone_ttl()).0;
-        record.head.expires = Some(record.head.expires.map_or(good_until, |at| at.min(good_until)));
+        record.head_mut().expires = Some(record.head.expires.map_or(good_until, |at| at.min(good_until)));
         let sealed = seal.seal(&bound(&owner, self.id()), &record.encode())?;
         let text = URL_SAFE_NO_PAD.encode(sealed);
         (text.len() <= max_bytes).then_some(text)
@@ -57,7 +57,7 @@ impl States {
         let (inner, now) = (&self.0, self.0.clock.now());
         record.head.standing(now).map_err(Fault::Lost)?;
         inner.check_size(record.data.len())?;
-        inner.prolong(&mut record.head, now);
+        inner.prolong(record.head_mut(), now);
         let seat = self.seat(owner)?;
         let key = id.key(owner);
         match inner.write(key, &mut record, Expected::Absent).await {

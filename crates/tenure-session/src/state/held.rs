@@ -133,9 +133,9 @@ impl State {
             if record.head.edition != seen {
                 return Err(Fault::Conflict(record.head.edition));
             }
-            record.head.edition.0 += 1;
+            record.head_mut().edition.0 += 1;
             record.data = data.clone();
-            self.0.inner.prolong(&mut record.head, now);
+            self.0.inner.prolong(record.head_mut(), now);
             Ok(())
         })
         .await
@@ -227,7 +227,7 @@ impl State {
         // In a box, because it is seldom done and every call has to carry the room for it.
         match Box::pin(self.read_again()).await {
             Ok(()) => {}
-            Err(Fault::Lost(_)) => self.0.seen.lock().record.head.end = Some(End::Expired),
+            Err(Fault::Lost(_)) => self.0.seen.lock().record.head_mut().end = Some(End::Expired),
             Err(error) => tracing::debug!(state = %self.label(), %error, "could not look at a state again"),
         }
     }
@@ -264,7 +264,7 @@ impl State {
     pub(super) async fn put_off(&self) -> Result<(), Fault> {
         let touched = self.rewrite(|record, now| {
             record.head.standing(now).map_err(Fault::Lost)?;
-            self.0.inner.prolong(&mut record.head, now);
+            self.0.inner.prolong(record.head_mut(), now);
             Ok(())
         });
         match touched.await {
@@ -286,7 +286,7 @@ impl State {
             if self.0.inner.deadline(&record.head).is_some_and(|at| at <= now) {
                 return Err(Fault::Lost(Lost::NotFound));
             }
-            self.0.inner.prolong(&mut record.head, now);
+            self.0.inner.prolong(record.head_mut(), now);
             Ok(())
         })
         .await
@@ -297,7 +297,7 @@ impl State {
     pub(super) async fn clear(&self) -> Result<(), Fault> {
         self.rewrite(|record, now| {
             record.head.standing(now).map_err(Fault::Lost)?;
-            record.head.edition.0 += 1;
+            record.head_mut().edition.0 += 1;
             record.data = Bytes::new();
             Ok(())
         })
@@ -312,10 +312,10 @@ impl State {
             if record.head.end.is_some() {
                 return Err(Fault::Lost(record.head.standing(now).err().unwrap_or(Lost::NotFound)));
             }
-            record.head.end = Some(end);
-            record.head.used = now.0;
-            record.head.about = About::default();
-            record.head.id = None;
+            record.head_mut().end = Some(end);
+            record.head_mut().used = now.0;
+            record.head_mut().about = About::default();
+            record.head_mut().id = None;
             record.data = Bytes::new();
             Ok(())
         })

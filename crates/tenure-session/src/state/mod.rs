@@ -23,5 +23,7 @@ pub use held::State;
 pub use list::{Listed, Page};
 pub use name::{Kind, StateId};
 pub use operate::Resumed;
+pub(crate) use record::LastHead;
 pub use record::{About, Edition};
+pub(crate) use states::Fetched;
 pub use states::{NewState, StateLimits, States};

@@ -4,11 +4,15 @@
 //! with every request that names a state, so it is not JSON: numbers first, then texts, each with its length before
 //! it. A reader takes any head whose format it knows and passes over what it does not know behind what it does.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 
 use super::fault::Lost;
 use crate::port::clock::Time;
+use crate::port::store::{Record, Version};
 use crate::record::End;
 
 const FORMAT: u8 = 1;
@@ -57,7 +61,7 @@ pub(super) struct Head {
 /// A record as it is kept.
 #[derive(Debug, Clone)]
 pub(super) struct StateRecord {
-    pub(super) head: Head,
+    pub(super) head: Arc<Head>,
     pub(super) data: Bytes,
 }
 
@@ -104,10 +108,43 @@ impl Head {
     }
 }
 
+/// A head as it was read before, so that it need not be read again from a record that has not changed since.
+#[derive(Default)]
+pub(crate) struct LastHead(Mutex<Option<(Version, Arc<Head>)>>);
+
+impl LastHead {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// When it is none of a state's.
+    pub(super) fn read(&self, kept: &Record) -> Result<StateRecord, Unreadable> {
+        if let Some((version, head)) = &*self.0.lock()
+            && *version == kept.version
+            && let Some((_, data)) = halves(&kept.value)
+        {
+            return Ok(StateRecord { head: Arc::clone(head), data: kept.value.slice_ref(data) });
+        }
+        let record = StateRecord::decode(&kept.value)?;
+        *self.0.lock() = Some((kept.version, Arc::clone(&record.head)));
+        Ok(record)
+    }
+}
+
+/// The head of a record, as it is written, and the data.
+fn halves(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.get(1..)?.split_first_chunk::<4>()?;
+    rest.split_at_checked(u32::from_be_bytes(*length) as usize)
+}
+
 impl StateRecord {
+    /// The head, to be changed.
+    pub(super) fn head_mut(&mut self) -> &mut Head {
+        Arc::make_mut(&mut self.head)
+    }
+
     pub(super) fn encode(&self) -> Bytes {
         let Head { owner, kind, id, about, created, used, idle_ms, expires, ends, edition, stamp, end } =
-            &self.head;
+            &*self.head;
         let mut bytes = BytesMut::with_capacity(160 + self.data.len());
         bytes.put_u8(FORMAT);
         bytes.put_u32(0);
@@ -143,8 +180,7 @@ impl StateRecord {
     }
 
     fn decode_body(bytes: &Bytes) -> Option<Self> {
-        let (length, rest) = bytes.get(1..)?.split_first_chunk::<4>()?;
-        let (head, data) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        let (head, data) = halves(bytes)?;
         let mut from = Fields(head);
         let end = match from.take::<1>()?[0] {
             0 => None,
@@ -173,7 +209,7 @@ impl StateRecord {
             stamp,
             end,
         };
-        Some(Self { head, data: bytes.slice_ref(data) })
+        Some(Self { head: Arc::new(head), data: bytes.slice_ref(data) })
     }
 }
 
@@ -217,7 +253,7 @@ mod tests {
         let about = About { label: Some("notes".into()), data: serde_json::from_str("{\n\"a\": 1.50}").ok() };
         let mut head = Head::new(Some("ann"), "basket", about, Time(7));
         head.expires = Some(9);
-        let record = StateRecord { head, data: Bytes::from_static(b"\x00\xffraw") };
+        let record = StateRecord { head: head.into(), data: Bytes::from_static(b"\x00\xffraw") };
         let read = StateRecord::decode(&record.encode()).unwrap();
         assert_eq!(format!("{read:?}"), format!("{record:?}"));
     }
@@ -225,7 +261,7 @@ mod tests {
     #[test]
     fn a_newer_writer_with_the_same_format_may_add_to_the_head() {
         let head = Head::new(None, "k", About::default(), Time(1));
-        let bytes = StateRecord { head, data: Bytes::new() }.encode();
+        let bytes = StateRecord { head: head.into(), data: Bytes::new() }.encode();
         let length = u32::from_be_bytes(bytes[1..5].try_into().unwrap()) + 4;
         let bytes = [&bytes[..1], &length.to_be_bytes(), &bytes[5..], b"more", b"data"].concat();
         let read = StateRecord::decode(&bytes.into()).unwrap();
@@ -237,7 +273,7 @@ mod tests {
         let error = StateRecord::decode(&Bytes::from_static(b"\x02anything")).unwrap_err();
         assert_eq!(error.to_string(), "state format 2 is newer than 1, the newest this version reads");
         let whole = StateRecord {
-            head: Head::new(Some("ann"), "basket", About::default(), Time(7)),
+            head: Head::new(Some("ann"), "basket", About::default(), Time(7)).into(),
             data: Bytes::new(),
         };
         let whole = whole.encode();

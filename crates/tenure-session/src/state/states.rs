@@ -1,6 +1,7 @@
 //! All states: made, found, recovered.
 
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,12 +11,12 @@ use tokio_util::task::TaskTracker;
 use super::fault::{Fault, Lost};
 use super::held::{Seen, State};
 use super::name::{Kind, StateId};
-use super::record::{About, Head, StateRecord};
+use super::record::{About, Head, LastHead, StateRecord};
 use super::sweep;
 use crate::error::{Error, Reason};
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::{Clock, Time};
-use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError};
+use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Stored};
 use crate::runtime::{Census, Seat};
 
 /// Every bound and timeout of states.
@@ -143,8 +144,8 @@ impl States {
         head.idle_ms = new.idle_ttl.or(inner.limits.idle_ttl).map(millis);
         head.ends = new.max_lifetime.or(inner.limits.max_lifetime).map(|life| now.after(life).0);
         let seat = self.seat(owner)?;
-        let mut record = StateRecord { head, data: new.data };
-        inner.prolong(&mut record.head, now);
+        let mut record = StateRecord { head: Arc::new(head), data: new.data };
+        inner.prolong(record.head_mut(), now);
         let key = id.key(owner);
         let version = inner.write(key, &mut record, Expected::Absent).await?;
         seat.keep();
@@ -167,19 +168,47 @@ impl States {
     /// # Errors
     /// When there is none, it has ended, or the store fails. Another's state looks like one that never was.
     pub async fn find(&self, owner: &Principal, id: StateId) -> Result<State, Fault> {
-        self.find_at(owner, id, id.key(owner), self.now()).await
+        let key = id.key(owner);
+        self.find_at(owner, (id, key), self.fetch(key), self.now(), &LastHead::default()).await
     }
 
-    /// The same for whoever knows the key already, and the time.
+    /// Begins to read a record.
+    pub(crate) fn fetch(&self, key: SessionKey) -> Fetched {
+        let mut reading = self.0.store.get(record_key(key));
+        // What is at hand need not be waited for. Whoever waits for the rest is woken as the last who asked.
+        match reading.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(kept) => Fetched::Now(kept),
+            Poll::Pending => Fetched::Later(reading),
+        }
+    }
+
+    /// The state in a record, if it can be used as it is: it is the caller's, it has not ended, and its expiry need not
+    /// be put off.
+    pub(crate) fn at_hand(
+        &self,
+        owner: &Principal,
+        (id, key): (StateId, SessionKey),
+        kept: &Record,
+        now: Time,
+        last: &LastHead,
+    ) -> Option<State> {
+        let seen = Inner::read_with(last, key, kept).ok()?;
+        let state = self.state(owner, id, key, Some(seen), now).ok()?;
+        matches!(state.has_to_be_put_off(now), Ok(false)).then_some(state)
+    }
+
+    /// The same for whoever knows the key already, and the time, and has perhaps seen it before.
     pub(crate) async fn find_at(
         &self,
         owner: &Principal,
-        id: StateId,
-        key: SessionKey,
+        (id, key): (StateId, SessionKey),
+        fetched: Fetched,
         now: Time,
+        last: &LastHead,
     ) -> Result<State, Fault> {
-        let kept = self.0.store.get(record_key(key)).await?;
-        let state = self.state(owner, id, key, kept, now)?;
+        let kept = fetched.kept().await?;
+        let seen = kept.map(|kept| Inner::read_with(last, key, &kept)).transpose()?;
+        let state = self.state(owner, id, key, seen, now)?;
         if state.has_to_be_put_off(now)? {
             // In a box, because it is seldom done and every call has to carry the room for it.
             Box::pin(state.put_off()).await?;
@@ -198,8 +227,8 @@ impl States {
     /// As for [`States::find`].
     pub async fn recover(&self, owner: &Principal, id: StateId) -> Result<(State, bool), Fault> {
         let (now, key) = (self.now(), id.key(owner));
-        let kept = self.0.store.get(record_key(key)).await?;
-        let state = self.state(owner, id, key, kept, now)?;
+        let seen = self.0.read(key).await?;
+        let state = self.state(owner, id, key, seen, now)?;
         match state.has_to_be_put_off(now) {
             Ok(true) => state.put_off().await.map(|()| (state, false)),
             Ok(false) => Ok((state, false)),
@@ -218,10 +247,9 @@ impl States {
         owner: &Principal,
         id: StateId,
         key: SessionKey,
-        kept: Option<Record>,
+        seen: Option<Seen>,
         now: Time,
     ) -> Result<State, Fault> {
-        let seen = kept.map(|kept| Inner::decode(key, &kept)).transpose()?;
         match seen.filter(|seen| seen.record.head.owner.as_deref() == owner.name()) {
             Some(seen) => Ok(State::new(Arc::clone(&self.0), id, key, seen, now)),
             None => Err(Fault::Lost(Lost::NotFound)),
@@ -229,14 +257,31 @@ impl States {
     }
 }
 
+/// A record that is there, or on its way.
+pub(crate) enum Fetched {
+    /// The store had it at hand, or knows of none.
+    Now(Result<Option<Record>, StoreError>),
+    /// It is being read.
+    Later(Stored<Option<Record>>),
+}
+
+impl Fetched {
+    async fn kept(self) -> Result<Option<Record>, StoreError> {
+        match self {
+            Self::Now(kept) => kept,
+            Self::Later(reading) => reading.await,
+        }
+    }
+}
+
 impl Inner {
     pub(super) async fn read(&self, key: SessionKey) -> Result<Option<Seen>, Fault> {
         let kept = self.store.get(record_key(key)).await?;
-        kept.map(|kept| Self::decode(key, &kept)).transpose()
+        kept.map(|kept| Self::read_with(&LastHead::default(), key, &kept)).transpose()
     }
 
-    fn decode(key: SessionKey, kept: &Record) -> Result<Seen, Fault> {
-        match StateRecord::decode(&kept.value) {
+    fn read_with(last: &LastHead, key: SessionKey, kept: &Record) -> Result<Seen, Fault> {
+        match last.read(kept) {
             Ok(record) => Ok(Seen { version: kept.version, record }),
             Err(error) => {
                 tracing::error!(state = %label(&key), %error, "a state cannot be read");
@@ -253,7 +298,7 @@ impl Inner {
         record: &mut StateRecord,
         expected: Expected,
     ) -> Result<crate::port::store::Version, StoreError> {
-        record.head.stamp = stamp();
+        record.head_mut().stamp = stamp();
         let deadline = self.deadline(&record.head);
         let written = self.store.put(record_key(key), record.encode(), expected, deadline).await;
         match written {

@@ -86,10 +86,10 @@ async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<(), S
     let head = record.head.clone();
     if head.is_too_old(now) {
         // It cannot be recovered, so its data go; its end is remembered.
-        record.head.end = Some(End::Expired);
-        record.head.used = now.0;
-        record.head.about = About::default();
-        record.head.id = None;
+        record.head_mut().end = Some(End::Expired);
+        record.head_mut().used = now.0;
+        record.head_mut().about = About::default();
+        record.head_mut().id = None;
         record.data = Bytes::new();
         inner.write(key.key, &mut record, Expected::Version(version)).await?;
     } else {

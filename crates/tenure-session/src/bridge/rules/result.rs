@@ -4,13 +4,14 @@
 //! that nobody knows. A modern result says of what type it is, how long it may be kept and who answered; a
 //! session's result says none of this. In both directions everything else stays the bytes it was.
 
-use memchr::memmem;
+use std::sync::LazyLock;
 
 use super::codes::fault_of_server;
 use super::edit::{self, Object};
 use super::names::{RELATED_TASK, SERVER, is_cacheable, may_ask};
 use super::shape::{self, Execution, OutputSchemas};
 use crate::error::RpcError;
+use crate::mention::Mention;
 use crate::message::RawJson;
 use crate::method::Method;
 use crate::protocol::Revision;
@@ -75,10 +76,10 @@ pub fn to_legacy(method: &Method, result: &RawJson, revision: Revision) -> RawJs
 /// what is taken away here would be misread: a member that happens to be called like the type of a result, how
 /// long a server that knows nothing of caches says that something may be kept, and tasks that only sessions have.
 pub fn to_modern(method: &Method, result: &RawJson) -> RawJson {
-    const READ: [&str; 5] = ["resultType", "ttlMs", "cacheScope", "execution", "related-task"];
-    // Nearly every result is done here. With escapes a name may be written in another way.
-    let bytes = result.bytes();
-    if !READ.iter().chain(&["\\u"]).any(|word| memmem::find(bytes, word.as_bytes()).is_some()) {
+    static READ: LazyLock<[Mention; 5]> =
+        LazyLock::new(|| ["resultType", "ttlMs", "cacheScope", "execution", RELATED_TASK].map(Mention::of));
+    // Nearly every result is done here.
+    if !READ.iter().any(|name| name.may_be_in(result.bytes())) {
         return result.clone();
     }
     let Some(mut object) = Object::read(edit::text(result)) else {
