@@ -1,6 +1,6 @@
 //! The members of a JSON object one after the other, their values unread.
 //!
-//! Every request with a tool call comes by here, so nothing is checked twice: the text was read as JSON before, with
+//! Every request comes by here, some of them several times, so nothing is checked twice: the text was read as JSON before, with
 //! the message it came in, and the end of a value is found by its marks alone. What cannot be told for sure is `None`
 //! all the same, since a guard that overlooks a member guards nothing.
 
@@ -10,9 +10,17 @@ use memchr::memchr2;
 
 /// Shows every member of an object in its order: the name, borrowed unless it was written with escapes, and the value
 /// as it stands. `None` if it is no object, or as soon as `take` says so.
-pub(super) fn each<'a>(
+pub(crate) fn each<'a>(
     object: &'a str,
     mut take: impl FnMut(Cow<'a, str>, &'a str) -> Option<()>,
+) -> Option<()> {
+    each_as_written(object, |_, name, value| take(name, value))
+}
+
+/// The same with every name as it is written too, in front of what it says.
+pub(crate) fn each_as_written<'a>(
+    object: &'a str,
+    mut take: impl FnMut(&'a str, Cow<'a, str>, &'a str) -> Option<()>,
 ) -> Option<()> {
     let object = object.trim_ascii();
     let bytes = object.as_bytes();
@@ -27,16 +35,17 @@ pub(super) fn each<'a>(
         let (name_end, spelling) = end_of_string(bytes, name)?;
         let value = past(bytes, name_end, b':')?;
         at = end_of_value(bytes, value)?;
+        let written = object.get(name..name_end)?;
         let name = match spelling {
-            Spelling::Plain => object.get(name + 1..name_end - 1)?.into(),
-            Spelling::Escaped => unquoted(object.get(name..name_end)?)?,
+            Spelling::Plain => written.get(1..written.len() - 1)?.into(),
+            Spelling::Escaped => unquoted(written)?,
         };
-        take(name, object.get(value..at)?)?;
+        take(written, name, object.get(value..at)?)?;
     }
 }
 
 /// The value of a member of an object; `None` too if it is no object.
-pub(super) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     let mut found = None;
     each(object, |key, value| {
         if key == name {
@@ -48,7 +57,7 @@ pub(super) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// What a string says; `None` if it is no string.
-pub(super) fn unquoted(string: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn unquoted(string: &str) -> Option<Cow<'_, str>> {
     let inner = string.strip_prefix('"')?.strip_suffix('"')?;
     match memchr::memchr(b'\\', inner.as_bytes()) {
         None => Some(inner.into()),
