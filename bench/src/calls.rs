@@ -16,7 +16,7 @@ use crate::load::{self, Load, Measured};
 use crate::process::Server;
 use crate::progress;
 use crate::rows::Rows;
-use crate::stats::{Spread, cell};
+use crate::stats::{Spread, beside, cell};
 use crate::store::target::{self, Target};
 
 /// The rows others are compared with.
@@ -114,9 +114,7 @@ impl CallsRow {
 
     /// Round by round against a baseline.
     fn ratio(&self, baseline: &CallsRow, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
-        Spread::of(
-            self.rounds.iter().zip(&baseline.rounds).map(|(mine, theirs)| figure(mine) / figure(theirs)),
-        )
+        beside(&self.rounds, &baseline.rounds, figure, |mine, theirs| mine / theirs)
     }
 }
 

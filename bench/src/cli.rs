@@ -19,19 +19,23 @@ Examples:
   tenure-bench store --quick                       a smoke run of a few seconds; no figures to show
   tenure-bench data                                what data sessions cost, and a million of them
   tenure-bench data --quick                        the same in a few seconds; no figures to show
+  tenure-bench eras                                calls without sessions, and the bridges between the eras
+  tenure-bench eras --quick                        the same in a few seconds; no figures to show
   tenure-bench gateway                             what gateways add to the server behind them
   tenure-bench all --json figures.json             everything but gateways, raw figures into a file
 
 Rows: hyper, axum (floors), rmcp (its own HTTP service), tenure, tenure-disk, tenure-rmcp, tenure-native;
 for `data`: plain, data, plain-disk, data-disk; for `gateway`: pipes, tenure, tenure-share, supergateway,
 mcp-proxy-npm, mcp-proxy-pypi over stdio, and http, tenure-upstream, mcp-proxy-upstream, fastmcp over HTTP. Gateways of others are
-installed with npm and pip first.
+installed with npm and pip first. `eras calls` has the first ones without tenure-disk; rows of `eras bridges` are named like
+stdio-session-modern: how the server is reached, the era of the client, the era of the server.
 Binaries of Tenure are looked up beside this one; build them first with
   cargo build --release -p tenure --bins --examples
 
 The Markdown report goes to stdout, progress to stderr.";
 
-/// Measures MCP servers side by side: calls, idle sessions, open streams, replay, storage, data sessions, gateways.
+/// Measures MCP servers side by side: calls, idle sessions, open streams, replay, storage, data sessions, eras,
+/// gateways.
 #[derive(Debug, Parser)]
 #[command(name = "tenure-bench", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -53,6 +57,8 @@ pub(crate) enum Command {
     Store(StoreCommand),
     /// What do data sessions cost, and what do a million of them take?
     Data(DataCommand),
+    /// What does a call without a session cost (revision 2026-07-28), and what the bridges between the eras?
+    Eras(ErasCommand),
     /// What do gateways add to the server behind them, ours and others'?
     Gateway(GatewayCommand),
     /// All questions but `gateway`, which needs npm and pip, one after the other
@@ -77,6 +83,7 @@ impl Command {
             Command::Replay(args) => &args.common,
             Command::Store(args) => &args.common,
             Command::Data(args) => &args.common,
+            Command::Eras(args) => &args.common,
             Command::Gateway(args) => &args.common,
             Command::All(args) => &args.common,
             Command::Server(_) | Command::StoreWorker { .. } => return None,
@@ -131,6 +138,14 @@ pub(crate) struct DataCommand {
     pub(crate) common: CommonArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ErasCommand {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) eras: ErasArgs,
 }
 
 #[derive(Debug, Args)]
@@ -320,6 +335,31 @@ pub(crate) enum DataQuestion {
     Calls,
     /// A million of them on disk: made, opened, found, listed
     Many,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ErasArgs {
+    /// What to ask [default: everything]
+    #[arg(value_enum, value_name = "QUESTION")]
+    pub(crate) questions: Vec<ErasQuestion>,
+    /// Few connections and short windows, to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Interleaved rounds [default: 3]
+    #[arg(long)]
+    pub(crate) rounds: Option<usize>,
+    /// Seconds measured per row and round [default: 4]
+    #[arg(long)]
+    pub(crate) seconds: Option<f64>,
+}
+
+/// What can be asked about the eras.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ErasQuestion {
+    /// CPU per call without a session and in one, on the same servers
+    Calls,
+    /// CPU and latency of a gateway between a client and a server of either era
+    Bridges,
 }
 
 #[derive(Debug, Args)]

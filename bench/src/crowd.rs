@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::client::{Connection, Endpoint, ToolCall, open_session, stream_request};
+use crate::client::{Calling, Connection, Endpoint, ToolCall, open_session, stream_request};
 
 const CONNECTIONS: usize = 64;
 const BUFFER_BYTES: usize = 8 * 1024;
@@ -35,7 +35,7 @@ impl Crowd {
             let mut connection = Connection::open(endpoint, BUFFER_BYTES).await?;
             let session = open_session(&mut connection, endpoint).await?;
             // One call object per session: its ids grow, and no id may be used twice in a session.
-            let mut call = ToolCall::echo(endpoint, session.as_deref());
+            let mut call = ToolCall::new(endpoint, session.as_deref(), Calling::Echo, None);
             for _ in 0..WARM_UP_CALLS {
                 echo(&mut connection, &mut call).await?;
             }
@@ -99,7 +99,7 @@ impl Crowd {
     pub(crate) async fn check_alive(&mut self, sessions: &[Session], sample: usize) -> Result<()> {
         let connection = self.connections.first_mut().context("the crowd has a connection")?;
         for session in sessions.iter().step_by(sessions.len().div_ceil(sample).max(1)) {
-            let mut call = ToolCall::echo(&self.endpoint, session.as_deref());
+            let mut call = ToolCall::new(&self.endpoint, session.as_deref(), Calling::Echo, None);
             echo(connection, &mut call).await.context("call on an idle session")?;
         }
         Ok(())

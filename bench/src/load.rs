@@ -1,4 +1,4 @@
-//! The load generator: so many connections, each with its own session and one call in flight.
+//! The load generator: so many connections, each with one call in flight and with its own session, if calls have one.
 //!
 //! A closed loop on one thread. Every answer is checked, since a benchmark must not measure errors;
 //! the first wrong one ends the run.
@@ -154,14 +154,7 @@ async fn call_until_done<C: Calls>(mut caller: C, shared: Arc<Shared>) -> Result
 async fn connect(endpoint: &Endpoint, count: usize, calling: Calling) -> Result<Vec<Caller>> {
     let mut callers = Vec::with_capacity(count);
     for _ in 0..count {
-        let mut connection = Connection::open(endpoint, BUFFER_BYTES).await?;
-        let session = open_session(&mut connection, endpoint).await?;
-        let data_session = match calling.has_data_session() {
-            true => Some(open_data_session(&mut connection, endpoint, session.as_deref()).await?),
-            false => None,
-        };
-        let call = ToolCall::new(endpoint, session.as_deref(), calling, data_session.as_deref());
-        callers.push(Caller { connection, call });
+        callers.push(Caller::connect(endpoint, calling).await?);
     }
     Ok(callers)
 }
@@ -171,6 +164,32 @@ async fn connect(endpoint: &Endpoint, count: usize, calling: Calling) -> Result<
 pub(crate) struct Caller {
     pub(crate) connection: Connection,
     pub(crate) call: ToolCall,
+}
+
+impl Caller {
+    pub(crate) async fn connect(endpoint: &Endpoint, calling: Calling) -> Result<Caller> {
+        let mut connection = Connection::open(endpoint, BUFFER_BYTES).await?;
+        let session = match calling.has_session() {
+            true => open_session(&mut connection, endpoint).await?,
+            false => None,
+        };
+        let data_session = match calling.has_data_session() {
+            true => Some(open_data_session(&mut connection, endpoint, session.as_deref()).await?),
+            false => None,
+        };
+        let call = ToolCall::new(endpoint, session.as_deref(), calling, data_session.as_deref());
+        Ok(Caller { connection, call })
+    }
+
+    /// Connects again if the other side has hung up meanwhile; the session stays.
+    pub(crate) async fn refresh(&mut self, endpoint: &Endpoint) -> Result<()> {
+        // The runtime has to hear of it first.
+        tokio::task::yield_now().await;
+        if self.connection.is_closed() {
+            self.connection = Connection::open(endpoint, BUFFER_BYTES).await?;
+        }
+        Ok(())
+    }
 }
 
 impl Calls for Caller {

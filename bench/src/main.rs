@@ -1,11 +1,12 @@
 //! Measures MCP servers side by side in one run: what a call, an idle session, an open stream, a
-//! replay, storage, data sessions and gateways cost. One question per subcommand; each server is a process of its own, so that
+//! replay, storage, data sessions, calls of either era and gateways cost. One question per subcommand; each server is a process of its own, so that
 //! its CPU time and memory can be read from the kernel and not guessed.
 //!
 //! Code map, in reading order: `cli` (flags), `rows` (which servers), `process` and `machine` (what
 //! the kernel says about them), `client` (a cheap HTTP client), `load` (the closed loop), then one
 //! module per question (`calls`, `idle`, `streams`, `replay`), `store` and `data` (questions about storage
-//! and about data sessions, with maps of their own), `gateway` (ours and those of others), `report` (tables and JSON), and `servers` (the floors and the rival, run as
+//! and about data sessions, with maps of their own), `eras` (calls without sessions, and the bridges), `gateway` (ours and
+//! those of others), `report` (tables and JSON), and `servers` (the floors and the rival, run as
 //! `tenure-bench server <name>`).
 
 mod calls;
@@ -14,6 +15,7 @@ mod client;
 mod clock;
 mod crowd;
 mod data;
+mod eras;
 mod gateway;
 mod histogram;
 mod idle;
@@ -38,7 +40,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::{AllCommand, Cli, Command, CommonArgs, DataCommand, StoreCommand};
+use crate::cli::{AllCommand, Cli, Command, CommonArgs, DataCommand, ErasCommand, StoreCommand};
 use crate::report::Report;
 use crate::rows::{Bench, Rows};
 
@@ -105,6 +107,7 @@ async fn run(command: &Command) -> Result<Report> {
         }
         Command::Store(args) => run_store(args, &mut report).await?,
         Command::Data(args) => run_data(args, &mut report).await?,
+        Command::Eras(args) => run_eras(args, &mut report).await?,
         Command::Gateway(args) => report.gateway = Some(gateway::run(&args.common, &args.gateway).await?),
         Command::All(args) => run_all(args, &mut report).await?,
         Command::Server(_) | Command::StoreWorker { .. } => {
@@ -140,6 +143,13 @@ async fn run_data(args: &DataCommand, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+async fn run_eras(args: &ErasCommand, report: &mut Report) -> Result<()> {
+    let plan = eras::Plan::new(&args.common, &args.eras)?;
+    report.describe(plan.servers());
+    report.eras = Some(eras::run(&plan).await?);
+    Ok(())
+}
+
 /// Asks every question that at least one of the chosen rows can answer.
 async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     // Every table is drawn up before the first measurement: a missing binary must not show up
@@ -151,7 +161,8 @@ async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     let store = store::Plan::of_all(&args.common, args.store_sessions, args.store_events)?;
     let data_rows = Rows::select_any(&args.common, Bench::Data)?;
     let data = data::Plan::of_all(&args.common, args.data_sessions)?;
-    for rows in [&calls, &idle, &streams, &replay, &data_rows] {
+    let eras = eras::Plan::of_all(&args.common)?;
+    for rows in [&calls, &idle, &streams, &replay, &data_rows, eras.servers()] {
         report.describe(rows);
     }
     if !calls.is_empty() {
@@ -172,6 +183,9 @@ async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     }
     if !data_rows.is_empty() {
         report.data = Some(data::run(&data, Some(&data_rows)).await?);
+    }
+    if !eras.is_empty() {
+        report.eras = Some(eras::run(&eras).await?);
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::calls::CallsReport;
 use crate::data::DataReport;
+use crate::eras::ErasReport;
 use crate::gateway::GatewayReport;
 use crate::idle::IdleReport;
 use crate::machine::Machine;
@@ -23,6 +24,7 @@ pub(crate) struct Report {
     pub(crate) replay: Option<ReplayReport>,
     pub(crate) store: Option<StoreReport>,
     pub(crate) data: Option<DataReport>,
+    pub(crate) eras: Option<ErasReport>,
     pub(crate) gateway: Option<GatewayReport>,
 }
 
@@ -45,6 +47,7 @@ impl Report {
             replay: None,
             store: None,
             data: None,
+            eras: None,
             gateway: None,
         }
     }
@@ -71,6 +74,7 @@ impl Report {
             self.replay.as_ref().map(ReplayReport::markdown),
             self.store.as_ref().map(StoreReport::markdown),
             self.data.as_ref().map(DataReport::markdown),
+            self.eras.as_ref().map(ErasReport::markdown),
             self.gateway.as_ref().map(GatewayReport::markdown),
         ];
         sections.into_iter().flatten().collect::<Vec<_>>().join("\n")

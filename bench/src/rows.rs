@@ -17,6 +17,7 @@ pub(crate) enum Bench {
     Streams,
     Replay,
     Data,
+    Eras,
 }
 
 /// How a row's program is found.
@@ -51,19 +52,19 @@ const ENTRIES: &[Entry] = &[
         name: "hyper",
         what: "floor: bare hyper, fixed answer",
         program: Program::Own,
-        benches: &[Bench::Calls],
+        benches: &[Bench::Calls, Bench::Eras],
     },
     Entry {
         name: "axum",
         what: "floor: axum, JSON-RPC envelope read, fixed answer, no sessions",
         program: Program::Own,
-        benches: &[Bench::Calls, Bench::Streams, Bench::Replay],
+        benches: &[Bench::Calls, Bench::Eras, Bench::Streams, Bench::Replay],
     },
     Entry {
         name: "rmcp",
         what: "rmcp's own StreamableHttpService with LocalSessionManager",
         program: Program::Own,
-        benches: &[Bench::Calls, Bench::Idle, Bench::Streams, Bench::Replay],
+        benches: &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams, Bench::Replay],
     },
     Entry {
         name: "tenure",
@@ -73,7 +74,7 @@ const ENTRIES: &[Entry] = &[
             args: &["serve", "--listen", "127.0.0.1:0", "--store", "memory:"],
             build: "cargo build --release -p tenure",
         },
-        benches: &[Bench::Calls, Bench::Idle, Bench::Streams],
+        benches: &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams],
     },
     Entry {
         name: "tenure-disk",
@@ -93,7 +94,7 @@ const ENTRIES: &[Entry] = &[
             args: &["--store", "memory:"],
             build: "cargo build --release -p tenure --example rmcp_echo",
         },
-        benches: &[Bench::Calls, Bench::Idle, Bench::Streams],
+        benches: &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams],
     },
     Entry {
         name: "tenure-native",
@@ -103,7 +104,7 @@ const ENTRIES: &[Entry] = &[
             args: &["--store", "memory:"],
             build: "cargo build --release -p tenure --example native_echo",
         },
-        benches: &[Bench::Calls, Bench::Idle, Bench::Streams, Bench::Replay],
+        benches: &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams, Bench::Replay],
     },
     Entry {
         name: "plain",
@@ -199,6 +200,11 @@ impl Rows {
             .map(|entry| resolve(entry, bench, &own, &folder, common.dir.as_deref()))
             .collect::<Result<_>>()
             .map(Rows)
+    }
+
+    /// No rows at all.
+    pub(crate) fn none() -> Rows {
+        Rows(Vec::new())
     }
 
     pub(crate) fn is_empty(&self) -> bool {

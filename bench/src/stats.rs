@@ -28,6 +28,16 @@ impl Spread {
     }
 }
 
+/// How some samples compare to others that were taken beside them, each with its own neighbour.
+pub(crate) fn beside<T>(
+    mine: &[T],
+    theirs: &[T],
+    figure: impl Fn(&T) -> f64,
+    compare: impl Fn(f64, f64) -> f64,
+) -> Option<Spread> {
+    Spread::of(mine.iter().zip(theirs).map(|(mine, theirs)| compare(figure(mine), figure(theirs))))
+}
+
 /// A table cell for samples which may be absent.
 pub(crate) fn cell(spread: Option<Spread>, digits: usize) -> String {
     spread.map_or_else(|| "–".to_owned(), |spread| spread.cell(digits))

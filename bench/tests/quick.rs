@@ -1,4 +1,5 @@
-//! Quick runs of the questions about storage, data sessions and gateways: they have figures, and leave nothing behind.
+//! Quick runs of the questions about storage, data sessions, eras and gateways: they have figures, and leave nothing
+//! behind.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,15 +66,16 @@ fn many_data_sessions_are_measured_and_cleaned_up() {
 
 /// The folder of the binaries, with those of Tenure in it. They belong to another package: when all packages are tested
 /// they are there, and otherwise they are built here.
-fn folder_with_gateways() -> PathBuf {
+fn folder_with_tenure() -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_tenure-bench")).parent().expect("a folder");
-    let files = ["tenure", "examples/echo_stdio", "examples/native_echo"];
-    if files.iter().all(|file| folder.join(file).is_file()) {
+    let examples = ["echo_stdio", "native_echo", "rmcp_echo"];
+    let is_there = |file: &str| folder.join(file).is_file();
+    if is_there("tenure") && examples.iter().all(|name| is_there(&format!("examples/{name}"))) {
         return folder.to_owned();
     }
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--locked", "--package", "tenure", "--bin", "tenure"]);
-    build.args(["--example", "echo_stdio", "--example", "native_echo"]);
+    build.args(examples.iter().flat_map(|name| ["--example", name]));
     if folder.ends_with("release") {
         build.arg("--release");
     }
@@ -90,7 +92,7 @@ fn gateways_are_measured_without_what_is_behind_them() {
         .args(["gateway", "--no-peers", "--rounds", "1", "--connections", "4", "--sessions", "6"])
         .args(["--seconds", "0.2", "--warm-up", "0.05"])
         .arg("--bin-dir")
-        .arg(folder_with_gateways())
+        .arg(folder_with_tenure())
         .arg("--dir")
         .arg(&temporary)
         .arg("--json")
@@ -118,6 +120,57 @@ fn gateways_are_measured_without_what_is_behind_them() {
         assert!(figure(place, "calls_per_second") > 0.0 && figure(place, "server_cpu_us_per_call") > 0.0);
         assert!(figure(place, "opened_per_second") > 0.0 && figure(place, "alone_p50_us") > 0.0);
     }
+}
+
+#[test]
+fn both_eras_and_every_bridge_between_them_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let (temporary, json) = (folder.path().join("tmp"), folder.path().join("figures.json"));
+    std::fs::create_dir(&temporary).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tenure-bench"))
+        .args(["eras", "--quick", "--seconds", "0.1"])
+        .arg("--bin-dir")
+        .arg(folder_with_tenure())
+        .arg("--dir")
+        .arg(&temporary)
+        .arg("--json")
+        .arg(&json)
+        .output()
+        .unwrap();
+    let (report, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{log}");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+    for question in ["calls", "bridges"] {
+        let command = format!("`./dev bench eras {question} --quick --rounds 1 --seconds 0.1`");
+        assert!(report.contains(&command), "{report}");
+    }
+    let figures: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let calls = figures["eras"]["calls"]["rows"].as_array().unwrap();
+    let names = ["hyper", "axum", "rmcp", "tenure", "tenure-rmcp", "tenure-native"];
+    for (place, row) in calls.iter().enumerate() {
+        let calling = if place < names.len() { "modern_echo" } else { "echo" };
+        let found = (row["name"].as_str().unwrap(), row["calling"].as_str().unwrap());
+        assert_eq!(found, (names[place % names.len()], calling));
+        assert!(row["rounds"][0]["server_cpu_us_per_call"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert_eq!(calls.len(), 2 * names.len());
+    let bridges = figures["eras"]["bridges"]["rows"].as_array().unwrap();
+    assert_eq!(bridges.len(), 14);
+    for row in bridges {
+        let figure = |name: &str| row["rounds"][0][name].as_f64().unwrap();
+        let is_direct = row["is_direct"].as_bool().unwrap();
+        assert_eq!(figure("gateway_cpu_us_per_call") == 0.0, is_direct, "{row}");
+        assert!(figure("calls_per_second") > 0.0 && figure("alone_p50_us") > 0.0, "{row}");
+    }
+}
+
+#[test]
+fn rows_are_named_for_one_question_about_eras_at_a_time() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_tenure-bench")).args(["eras", "--only", "axum"]).output().unwrap();
+    assert!(!output.status.success());
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(log.contains("hint: name the question too"), "{log}");
 }
 
 #[test]

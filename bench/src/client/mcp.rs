@@ -9,6 +9,10 @@ use serde::Serialize;
 use crate::client::Connection;
 
 const PROTOCOL: &str = "2025-11-25";
+/// What a request of the revision without sessions says of itself, in its headers and in its params.
+const MODERN_HEADERS: &str =
+    "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: public_echo\r\n";
+const MODERN_META: &str = r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"tenure-bench","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
 pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"tenure-bench","version":"0.1.0"}}}"#;
 pub(crate) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
@@ -102,6 +106,8 @@ pub(crate) fn emit_request(endpoint: &Endpoint, session: Option<&str>, count: us
 pub(crate) enum Calling {
     /// An echo, by a client that knows nothing of data sessions.
     Echo,
+    /// An echo of revision 2026-07-28, which has no sessions.
+    ModernEcho,
     /// An echo of so much more text that a call and its answer together have the bytes of one with a cookie.
     LongEcho,
     /// An echo in a data session of the caller's own, which it does not look at.
@@ -113,9 +119,14 @@ pub(crate) enum Calling {
 }
 
 impl Calling {
+    /// Whether the caller opens a session first.
+    pub(crate) fn has_session(self) -> bool {
+        self != Calling::ModernEcho
+    }
+
     /// Whether the caller has a data session.
     pub(crate) fn has_data_session(self) -> bool {
-        !matches!(self, Calling::Echo | Calling::LongEcho)
+        !matches!(self, Calling::Echo | Calling::ModernEcho | Calling::LongEcho)
     }
 
     /// The tool and its arguments, and what a good answer contains.
@@ -125,7 +136,7 @@ impl Calling {
                 r#""name":"public_echo","arguments":{"text":"hello, and as much as a cookie takes that goes to and fro with every call in a data session."}"#,
                 br#""hello, and"#,
             ),
-            Calling::Echo | Calling::EchoInDataSession => {
+            Calling::Echo | Calling::ModernEcho | Calling::EchoInDataSession => {
                 (r#""name":"public_echo","arguments":{"text":"hello"}"#, br#""hello""#)
             }
             Calling::ReadState => (r#""name":"session_counter_get","arguments":{}"#, br#""counter":0"#),
@@ -141,21 +152,16 @@ pub(crate) struct ToolCall {
     id_at: usize,
     /// `"id":` and the id of the last request: what its answer must contain.
     expected: Vec<u8>,
-    /// What a good answer contains too: the tool's part, and the cookie of the data session.
+    /// What a good answer contains too: the tool's part, and the type of a result or the cookie of the data session.
     content: &'static [u8],
-    cookie: Option<Vec<u8>>,
+    also: Option<Vec<u8>>,
     id: u32,
 }
 
 impl ToolCall {
-    /// An echo, outside of any data session.
-    pub(crate) fn echo(endpoint: &Endpoint, session: Option<&str>) -> ToolCall {
-        ToolCall::new(endpoint, session, Calling::Echo, None)
-    }
-
-    /// An echo as a line, for a server that is spoken to over pipes.
-    pub(crate) fn line() -> ToolCall {
-        ToolCall::framed(Calling::Echo, None, |body| format!("{body}\n").into_bytes())
+    /// A call as a line, for a server that is spoken to over pipes.
+    pub(crate) fn line(calling: Calling) -> ToolCall {
+        ToolCall::framed(calling, None, |body| format!("{body}\n").into_bytes())
     }
 
     /// A call, in a data session if one is named.
@@ -165,20 +171,31 @@ impl ToolCall {
         calling: Calling,
         data_session: Option<&str>,
     ) -> ToolCall {
-        ToolCall::framed(calling, data_session, |body| post(endpoint, session, body))
+        ToolCall::framed(calling, data_session, |body| match calling.has_session() {
+            true => post(endpoint, session, body),
+            false => post_with(endpoint, MODERN_HEADERS, body),
+        })
     }
 
     fn framed(calling: Calling, data_session: Option<&str>, frame: impl FnOnce(&str) -> Vec<u8>) -> ToolCall {
         let expected = format!(r#""id":{FIRST_ID}"#);
         let (tool, content) = calling.tool();
-        let meta = data_session.map(|id| format!(r#","_meta":{{"mcp/session":{{"id":"{id}"}}}}"#));
-        let meta = meta.unwrap_or_default();
+        let meta = match (data_session, calling.has_session()) {
+            (Some(id), _) => format!(r#","_meta":{{"mcp/session":{{"id":"{id}"}}}}"#),
+            (None, true) => String::new(),
+            (None, false) => MODERN_META.to_owned(),
+        };
         let body =
             format!(r#"{{"jsonrpc":"2.0",{expected},"method":"tools/call","params":{{{tool}{meta}}}}}"#);
         let request = frame(&body);
         let id_at = memmem::rfind(&request, expected.as_bytes()).expect("the body holds the id") + 5;
-        let cookie = data_session.map(|id| format!(r#""mcp/session":{{"id":"{id}""#).into_bytes());
-        ToolCall { request, id_at, expected: expected.into_bytes(), content, cookie, id: FIRST_ID }
+        let also = match (data_session, calling.has_session()) {
+            (Some(id), _) => Some(format!(r#""mcp/session":{{"id":"{id}""#)),
+            (None, true) => None,
+            (None, false) => Some(r#""resultType":"complete""#.to_owned()),
+        };
+        let also = also.map(String::into_bytes);
+        ToolCall { request, id_at, expected: expected.into_bytes(), content, also, id: FIRST_ID }
     }
 
     /// The next request.
@@ -195,14 +212,14 @@ impl ToolCall {
         &self.request
     }
 
-    /// Fails unless this answers the last request as the tool does, with the cookie if there is one.
+    /// Fails unless this answers the last request as the tool does, with what its era or its cookie asks for.
     pub(crate) fn check(&self, status: u16, body: &[u8]) -> Result<()> {
         let is_answer = status == 200
             && memmem::find(body, &self.expected)
                 .is_some_and(|at| !body.get(at + self.expected.len()).is_some_and(u8::is_ascii_digit))
             && memmem::find(body, br#""result""#).is_some()
             && memmem::find(body, self.content).is_some()
-            && self.cookie.as_ref().is_none_or(|cookie| memmem::find(body, cookie).is_some())
+            && self.also.as_ref().is_none_or(|also| memmem::find(body, also).is_some())
             && memmem::find(body, br#""isError":true"#).is_none();
         ensure!(is_answer, "call {} was not answered as it should be: {}", self.id, describe(status, body));
         Ok(())
@@ -210,18 +227,23 @@ impl ToolCall {
 }
 
 fn post(endpoint: &Endpoint, session: Option<&str>, body: &str) -> Vec<u8> {
-    let mut request = format!(
-        "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n",
-        endpoint.path, endpoint.address
-    );
+    let mut headers = String::new();
     // `initialize` negotiates the revision; every later request names it.
     if body != INITIALIZE {
-        request += &format!("MCP-Protocol-Version: {PROTOCOL}\r\n");
+        headers += &format!("MCP-Protocol-Version: {PROTOCOL}\r\n");
     }
     if let Some(session) = session {
-        request += &format!("Mcp-Session-Id: {session}\r\n");
+        headers += &format!("Mcp-Session-Id: {session}\r\n");
     }
-    request += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    post_with(endpoint, &headers, body)
+}
+
+fn post_with(endpoint: &Endpoint, headers: &str, body: &str) -> Vec<u8> {
+    let Endpoint { address, path } = endpoint;
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
     request.into_bytes()
 }
 
@@ -236,7 +258,8 @@ mod tests {
     use super::{Calling, Endpoint, ToolCall};
 
     fn call() -> ToolCall {
-        ToolCall::echo(&Endpoint::parse("http://127.0.0.1:80/mcp").unwrap(), Some("s-1"))
+        let endpoint = Endpoint::parse("http://127.0.0.1:80/mcp").unwrap();
+        ToolCall::new(&endpoint, Some("s-1"), Calling::Echo, None)
     }
 
     #[test]
@@ -269,6 +292,26 @@ mod tests {
         ] {
             assert!(call.check(status, wrong.as_bytes()).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_call_without_a_session_says_what_it_is_and_wants_to_hear_that_the_result_is_complete() {
+        let endpoint = Endpoint::parse("http://127.0.0.1:80/mcp").unwrap();
+        let mut call = ToolCall::new(&endpoint, None, Calling::ModernEcho, None);
+        let request = String::from_utf8(call.next_request().to_vec()).unwrap();
+        let (head, body) = request.split_once("\r\n\r\n").unwrap();
+        for line in ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: public_echo"] {
+            assert!(head.lines().any(|other| other == line), "{head}");
+        }
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        let meta = &body["params"]["_meta"];
+        assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+        assert!(meta["io.modelcontextprotocol/clientCapabilities"].is_object());
+        let answer = |kind: &str| {
+            format!(r#"{{"id":1000001,"result":{{"resultType":"{kind}","content":[{{"text":"hello"}}]}}}}"#)
+        };
+        assert!(call.check(200, answer("complete").as_bytes()).is_ok());
+        assert!(call.check(200, answer("input_required").as_bytes()).is_err());
     }
 
     #[test]

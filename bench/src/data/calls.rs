@@ -17,7 +17,7 @@ use crate::load;
 use crate::process::Server;
 use crate::progress;
 use crate::rows::{Row, Rows};
-use crate::stats::{Spread, cell};
+use crate::stats::{Spread, beside, cell};
 use crate::store::target::{self, Target};
 
 /// What a call that does not change anything may cost, against one without the layer.
@@ -136,7 +136,7 @@ impl DataCalls {
         let is_first = |first: &&CallsRow| first.way.calling == calling && !first.way.layer;
         let first = self.rows.iter().filter(|first| first.store == row.store).find(is_first)?;
         let cpu = |round: &Round| round.server_cpu_us_per_call;
-        Spread::of(row.rounds.iter().zip(&first.rounds).map(|(mine, plain)| cpu(mine) / cpu(plain)))
+        beside(&row.rounds, &first.rounds, cpu, |mine, plain| mine / plain)
     }
 
     fn targets(&self) -> Vec<Target> {

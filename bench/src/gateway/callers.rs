@@ -1,16 +1,14 @@
 //! Who calls: a client over HTTP, or one that has started the server and talks to its pipes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::client::{Connection, Endpoint, INITIALIZE, INITIALIZED, ToolCall, open_session};
+use crate::client::{Calling, Endpoint, INITIALIZE, INITIALIZED, ToolCall, open_session};
 use crate::load::{Caller, Calls};
-
-const BUFFER_BYTES: usize = 8 * 1024;
 
 /// A caller that can open further sessions, which it keeps and does not use.
 pub(super) trait Opens: Calls + Sized {
@@ -19,7 +17,7 @@ pub(super) trait Opens: Calls + Sized {
     fn open(&mut self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Over HTTP, with a connection and a session of its own.
+/// Over HTTP, with a connection of its own, and a session if calls have one.
 #[derive(Debug)]
 pub(super) struct HttpCaller {
     caller: Caller,
@@ -27,11 +25,9 @@ pub(super) struct HttpCaller {
 }
 
 impl HttpCaller {
-    pub(super) async fn connect(endpoint: &Endpoint) -> Result<HttpCaller> {
-        let mut connection = Connection::open(endpoint, BUFFER_BYTES).await?;
-        let session = open_session(&mut connection, endpoint).await?;
-        let call = ToolCall::echo(endpoint, session.as_deref());
-        Ok(HttpCaller { caller: Caller { connection, call }, endpoint: endpoint.clone() })
+    pub(super) async fn connect(endpoint: &Endpoint, calling: Calling) -> Result<HttpCaller> {
+        let caller = Caller::connect(endpoint, calling).await?;
+        Ok(HttpCaller { caller, endpoint: endpoint.clone() })
     }
 }
 
@@ -43,12 +39,7 @@ impl Calls for HttpCaller {
 
 impl Opens for HttpCaller {
     async fn refresh(&mut self) -> Result<()> {
-        // The runtime has to hear of it first.
-        tokio::task::yield_now().await;
-        if self.caller.connection.is_closed() {
-            self.caller.connection = Connection::open(&self.endpoint, BUFFER_BYTES).await?;
-        }
-        Ok(())
+        self.caller.refresh(&self.endpoint).await
     }
 
     async fn open(&mut self) -> Result<()> {
@@ -63,8 +54,15 @@ impl Opens for HttpCaller {
 pub(super) struct PipeCaller {
     server: Server,
     call: ToolCall,
-    program: PathBuf,
+    program: Program,
     others: Vec<Server>,
+}
+
+/// What a client starts.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+    pub(super) args: &'static [&'static str],
 }
 
 #[derive(Debug)]
@@ -76,9 +74,13 @@ struct Server {
 }
 
 impl PipeCaller {
-    pub(super) async fn connect(program: &Path) -> Result<PipeCaller> {
-        let server = Server::start(program).await?;
-        Ok(PipeCaller { server, call: ToolCall::line(), program: program.to_owned(), others: Vec::new() })
+    pub(super) async fn connect(program: &Program, calling: Calling) -> Result<PipeCaller> {
+        let mut server = Server::start(program)?;
+        if calling.has_session() {
+            server.shake_hands().await?;
+        }
+        let call = ToolCall::line(calling);
+        Ok(PipeCaller { server, call, program: program.clone(), others: Vec::new() })
     }
 }
 
@@ -95,26 +97,31 @@ impl Opens for PipeCaller {
     }
 
     async fn open(&mut self) -> Result<()> {
-        self.others.push(Server::start(&self.program).await?);
+        let mut other = Server::start(&self.program)?;
+        other.shake_hands().await?;
+        self.others.push(other);
         Ok(())
     }
 }
 
 impl Server {
-    async fn start(program: &Path) -> Result<Server> {
-        let mut child = Command::new(program)
+    fn start(program: &Program) -> Result<Server> {
+        let mut child = Command::new(&program.path)
+            .args(program.args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("start `{}`", program.display()))?;
+            .with_context(|| format!("start `{}`", program.path.display()))?;
         let input = child.stdin.take().context("take the server's input")?;
         let output = BufReader::new(child.stdout.take().context("take the server's output")?);
-        let mut server = Server { input, output, line: Vec::new(), _child: child };
-        server.exchange(format!("{INITIALIZE}\n").as_bytes()).await.context("shake hands")?;
-        server.input.write_all(format!("{INITIALIZED}\n").as_bytes()).await.context("shake hands")?;
-        Ok(server)
+        Ok(Server { input, output, line: Vec::new(), _child: child })
+    }
+
+    async fn shake_hands(&mut self) -> Result<()> {
+        self.exchange(format!("{INITIALIZE}\n").as_bytes()).await.context("shake hands")?;
+        self.input.write_all(format!("{INITIALIZED}\n").as_bytes()).await.context("shake hands")
     }
 
     async fn exchange(&mut self, request: &[u8]) -> Result<()> {

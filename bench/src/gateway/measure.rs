@@ -23,36 +23,64 @@ const WARM_UP_CALLS: usize = 20;
 #[derive(Debug, Serialize)]
 pub(crate) struct Round {
     /// Connections that called, each with its own session.
-    pub(super) connections: usize,
-    pub(super) calls_per_second: f64,
-    pub(super) gateway_cpu_us_per_call: f64,
-    pub(super) server_cpu_us_per_call: f64,
+    connections: usize,
+    pub(crate) calls_per_second: f64,
+    pub(crate) gateway_cpu_us_per_call: f64,
+    pub(crate) server_cpu_us_per_call: f64,
     client_cpu_us_per_call: f64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
     /// With a single call in flight.
-    pub(super) alone_p50_us: f64,
+    pub(crate) alone_p50_us: f64,
     pub(super) alone_p99_us: f64,
-    pub(super) alone_gateway_cpu_us_per_call: f64,
+    pub(crate) alone_gateway_cpu_us_per_call: f64,
+    #[serde(flatten)]
+    pub(super) opened: Option<Opened>,
+    pub(super) gateway_bytes: u64,
+    /// Processes of the server behind all these sessions.
+    pub(crate) servers: usize,
+    /// CPU time others used meanwhile, in cores; high means a noisy figure.
+    pub(crate) other_cores: f64,
+}
+
+/// What further sessions cost that were opened.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Opened {
     pub(super) opened_per_second: f64,
     pub(super) gateway_cpu_us_per_open: f64,
     pub(super) bytes_per_session: f64,
-    pub(super) gateway_bytes: u64,
-    /// Processes of the server behind all these sessions.
-    pub(super) servers: usize,
-    /// CPU time others used meanwhile, in cores; high means a noisy figure.
-    pub(super) other_cores: f64,
 }
 
-pub(super) async fn measure(row: &Row, plan: Plan, dir: Option<&Path>) -> Result<Round> {
-    let running = Running::start(row, dir).await?;
-    let figures = match &running.endpoint {
-        Some(endpoint) => calls(&running, plan, async || HttpCaller::connect(endpoint).await).await,
-        None => calls(&running, plan, async || PipeCaller::connect(&row.server).await).await,
+impl std::fmt::Display for Round {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:.0}/s, {:.1} µs CPU of the gateway per call, p50 {:.0} µs, alone {:.0} µs",
+            self.calls_per_second, self.gateway_cpu_us_per_call, self.p50_us, self.alone_p50_us
+        )?;
+        match self.opened {
+            Some(opened) => write!(f, ", {:.0} sessions/s", opened.opened_per_second),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Starts a row, measures it, and ends it.
+pub(crate) async fn measure(row: &Row, plan: Plan, dir: Option<&Path>) -> Result<Round> {
+    let figures = async {
+        let running = Running::start(row, dir).await?;
+        let calling = row.client.calling();
+        let figures = match &running.endpoint {
+            Some(endpoint) => {
+                calls(&running, plan, async || HttpCaller::connect(endpoint, calling).await).await
+            }
+            None => calls(&running, plan, async || PipeCaller::connect(&row.server, calling).await).await,
+        };
+        let figures = figures.with_context(|| format!("see what it does{}", running.log()))?;
+        running.stop().await?;
+        anyhow::Ok(figures)
     };
-    let figures = figures.with_context(|| format!("see what it does{}", running.log()))?;
-    running.stop().await?;
-    Ok(figures)
+    figures.await.with_context(|| format!("measure `{}`", row.name))
 }
 
 async fn calls<C: Opens>(
@@ -61,8 +89,9 @@ async fn calls<C: Opens>(
     connect: impl AsyncFn() -> Result<C>,
 ) -> Result<Round> {
     let family = &running.family;
-    let mut callers = Vec::with_capacity(plan.connections);
-    for _ in 0..plan.connections {
+    let Load { connections, warm_up, window } = plan.load;
+    let mut callers = Vec::with_capacity(connections);
+    for _ in 0..connections {
         let caller = async {
             let mut caller = connect().await?;
             for _ in 0..WARM_UP_CALLS {
@@ -73,23 +102,31 @@ async fn calls<C: Opens>(
         callers.push(timeout(DEADLINE, caller).await.context("open a session")??);
     }
 
-    let (bytes_before, before) = (family.settled_memory().await?, family.read()?);
-    refresh(&mut callers).await?;
-    let started = now();
-    let mut callers = open_all(callers, plan.sessions).await?;
-    let elapsed = started.elapsed().as_secs_f64();
-    let spent = family.read()?.since(&before);
-    let (gateway_bytes, servers) = (family.settled_memory().await?, family.members()?.server.len());
-    let sessions = plan.sessions as f64;
+    let mut gateway_bytes = family.settled_memory().await?;
+    let mut opened = None;
+    if plan.sessions > 0 {
+        let (bytes_before, before) = (gateway_bytes, family.read()?);
+        refresh(&mut callers).await?;
+        let started = now();
+        callers = open_all(callers, plan.sessions).await?;
+        let elapsed = started.elapsed().as_secs_f64();
+        let spent = family.read()?.since(&before);
+        gateway_bytes = family.settled_memory().await?;
+        let sessions = plan.sessions as f64;
+        opened = Some(Opened {
+            opened_per_second: sessions / elapsed,
+            gateway_cpu_us_per_open: micros(spent.gateway) / sessions,
+            bytes_per_session: (gateway_bytes as f64 - bytes_before as f64) / sessions,
+        });
+    }
+    let servers = family.members()?.server.len();
 
     // All connections first: what compiles itself while it runs shall be warm when it is called alone.
     refresh(&mut callers).await?;
-    let load = Load { connections: callers.len(), warm_up: plan.warm_up, window: plan.window };
-    let (window, mut callers) = drive(callers, load, || family.read()).await.context("call")?;
-    let connections = callers.len();
+    let alone = Load { connections: 1, warm_up: warm_up / 2, window: window / 2 };
+    let (window, mut callers) = drive(callers, plan.load, || family.read()).await.context("call")?;
     callers.truncate(1);
     refresh(&mut callers).await?;
-    let alone = Load { connections: 1, warm_up: plan.warm_up / 2, window: plan.window / 2 };
     let (single, _callers) = drive(callers, alone, || family.read()).await.context("call alone")?;
 
     let spent_calling = window.after.since(&window.before);
@@ -106,9 +143,7 @@ async fn calls<C: Opens>(
         alone_p50_us: micros(single.latency.quantile(0.50)),
         alone_p99_us: micros(single.latency.quantile(0.99)),
         alone_gateway_cpu_us_per_call: per_call(spent_alone.gateway, &single),
-        opened_per_second: sessions / elapsed,
-        gateway_cpu_us_per_open: micros(spent.gateway) / sessions,
-        bytes_per_session: (gateway_bytes as f64 - bytes_before as f64) / sessions,
+        opened,
         gateway_bytes,
         servers,
         other_cores: others.as_secs_f64() / window.elapsed.as_secs_f64(),

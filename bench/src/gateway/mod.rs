@@ -19,18 +19,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::cli::{CommonArgs, GatewayArgs};
+use crate::load::Load;
 use crate::progress;
 
+pub(crate) use self::measure::{Round, measure};
 pub(crate) use self::report::GatewayReport;
+pub(crate) use self::rows::{Behind, Entry, Era, Front, Row, SERVER, UPSTREAM, select};
 
 /// How a row is measured.
 #[derive(Debug, Clone, Copy)]
-struct Plan {
-    connections: usize,
-    /// Opened while all that is measured is how fast, and what they hold.
-    sessions: usize,
-    warm_up: Duration,
-    window: Duration,
+pub(crate) struct Plan {
+    /// On all connections; alone it takes half the time.
+    pub(crate) load: Load,
+    /// Opened while all that is measured is how fast, and what they hold. May be none.
+    pub(crate) sessions: usize,
 }
 
 pub(crate) async fn run(common: &CommonArgs, args: &GatewayArgs) -> Result<GatewayReport> {
@@ -39,32 +41,21 @@ pub(crate) async fn run(common: &CommonArgs, args: &GatewayArgs) -> Result<Gatew
         "`--rounds`, `--connections` and `--sessions` must be at least 1"
     );
     let seconds = |number: f64| Duration::try_from_secs_f64(number).context("read a number of seconds");
-    let plan = Plan {
+    let load = Load {
         connections: args.connections,
-        sessions: args.sessions,
         warm_up: seconds(args.warm_up)?,
         window: seconds(args.seconds)?,
     };
-    let rows = rows::select(args, &common.only, common.bin_dir.as_deref())?;
+    let plan = Plan { load, sessions: args.sessions };
+    let rows = rows::select_gateways(args, &common.only, common.bin_dir.as_deref())?;
     let mut report = GatewayReport::new(args, &rows);
     for round in 0..args.rounds {
         for step in 0..rows.len() {
             // Each round starts at another row, so that none always comes first.
             let place = (step + round) % rows.len();
             let row = &rows[place];
-            let figures = measure::measure(row, plan, common.dir.as_deref()).await;
-            let figures = figures.with_context(|| format!("measure `{}`", row.name))?;
-            progress::note(&format!(
-                "gateway {}/{} {}: {:.0}/s, {:.1} µs CPU of the gateway per call, p50 {:.0} µs, alone {:.0} µs, {:.0} sessions/s",
-                round + 1,
-                args.rounds,
-                row.name,
-                figures.calls_per_second,
-                figures.gateway_cpu_us_per_call,
-                figures.p50_us,
-                figures.alone_p50_us,
-                figures.opened_per_second,
-            ));
+            let figures = measure(row, plan, common.dir.as_deref()).await?;
+            progress::note(&format!("gateway {}/{} {}: {figures}", round + 1, args.rounds, row.name));
             report.add(place, figures);
         }
     }

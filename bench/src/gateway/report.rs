@@ -5,9 +5,9 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::cli::GatewayArgs;
-use crate::gateway::measure::Round;
+use crate::gateway::measure::{Opened, Round};
 use crate::gateway::rows::{Behind, Row};
-use crate::stats::{Spread, cell};
+use crate::stats::{Spread, beside, cell};
 use crate::store::target::{self, Target};
 
 /// The most that our gateway may spend on a call to a server over stdio.
@@ -37,6 +37,10 @@ impl Measured {
         Spread::of(self.rounds.iter().map(figure))
     }
 
+    fn opened(&self, figure: impl Fn(&Opened) -> f64) -> Option<Spread> {
+        Spread::of(self.rounds.iter().filter_map(|round| round.opened.as_ref()).map(figure))
+    }
+
     /// Round by round against another row.
     fn against(
         &self,
@@ -44,8 +48,7 @@ impl Measured {
         figure: impl Fn(&Round) -> f64,
         compare: impl Fn(f64, f64) -> f64,
     ) -> Option<Spread> {
-        let pairs = self.rounds.iter().zip(&other?.rounds);
-        Spread::of(pairs.map(|(mine, theirs)| compare(figure(mine), figure(theirs))))
+        beside(&self.rounds, &other?.rounds, figure, compare)
     }
 
     fn is_ours(&self) -> bool {
@@ -59,7 +62,7 @@ impl GatewayReport {
             name: row.name,
             what: row.what,
             behind: row.behind,
-            is_direct: row.command.is_none(),
+            is_direct: row.is_direct(),
             rounds: Vec::new(),
         };
         GatewayReport {
@@ -159,9 +162,9 @@ impl GatewayReport {
                 cell(row.against(direct, |round| round.alone_p50_us, added), 0),
                 cell(row.against(direct, |round| round.alone_p99_us, added), 0),
                 cell(row.spread(|round| round.alone_gateway_cpu_us_per_call), 1),
-                cell(row.spread(|round| round.opened_per_second), 0),
-                cell(row.spread(|round| round.gateway_cpu_us_per_open), 0),
-                cell(row.spread(|round| round.bytes_per_session / 1024.0), 1),
+                cell(row.opened(|opened| opened.opened_per_second), 0),
+                cell(row.opened(|opened| opened.gateway_cpu_us_per_open), 0),
+                cell(row.opened(|opened| opened.bytes_per_session / 1024.0), 1),
                 cell(row.spread(|round| round.gateway_bytes as f64 / 1024.0 / 1024.0), 0),
                 row.rounds.last().map_or(0, |round| round.servers),
             )

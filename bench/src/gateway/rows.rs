@@ -6,6 +6,8 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use crate::cli::GatewayArgs;
+use crate::client::Calling;
+use crate::gateway::callers::Program;
 
 /// How the gateway reaches the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -17,9 +19,37 @@ pub(crate) enum Behind {
     Http,
 }
 
+/// What somebody knows of the two eras of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Era {
+    /// Sessions alone.
+    Session,
+    /// Revision 2026-07-28 alone, which has none.
+    Modern,
+}
+
+impl Era {
+    /// Its name in tables.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Era::Session => "session",
+            Era::Modern => "modern",
+        }
+    }
+
+    /// How a client of it calls.
+    pub(super) fn calling(self) -> Calling {
+        match self {
+            Era::Session => Calling::Echo,
+            Era::Modern => Calling::ModernEcho,
+        }
+    }
+}
+
 /// What stands in front of the server.
 #[derive(Debug, Clone, Copy)]
-enum Front {
+pub(crate) enum Front {
     Nothing,
     /// Prints its endpoint as its first line.
     Tenure(&'static [&'static str]),
@@ -30,16 +60,20 @@ enum Front {
     },
 }
 
-struct Entry {
-    name: &'static str,
-    behind: Behind,
-    what: &'static str,
-    front: Front,
+/// What a row is made of.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    pub(crate) behind: Behind,
+    pub(crate) what: &'static str,
+    pub(crate) client: Era,
+    pub(crate) server: Era,
+    pub(crate) front: Front,
 }
 
 // What stands in arguments for something that is known only when the row is started.
-pub(super) const SERVER: &str = "{server}";
-pub(super) const UPSTREAM: &str = "{upstream}";
+pub(crate) const SERVER: &str = "{server}";
+pub(crate) const UPSTREAM: &str = "{upstream}";
 pub(super) const PORT: &str = "{port}";
 pub(super) const FOLDER: &str = "{folder}";
 const PEERS: &str = "{peers}";
@@ -51,24 +85,32 @@ const ENTRIES: &[Entry] = &[
         name: "pipes",
         behind: Behind::Stdio,
         what: "nothing: the client starts a server for each session and talks to its pipes",
+        client: Era::Session,
+        server: Era::Session,
         front: Front::Nothing,
     },
     Entry {
         name: "tenure",
         behind: Behind::Stdio,
         what: "tenure serve -- SERVER, a process per session, sessions on disk",
+        client: Era::Session,
+        server: Era::Session,
         front: Front::Tenure(&["--", SERVER]),
     },
     Entry {
         name: "tenure-share",
         behind: Behind::Stdio,
         what: "tenure serve --set child.share=true -- SERVER, one process for all sessions, sessions on disk",
+        client: Era::Session,
+        server: Era::Session,
         front: Front::Tenure(&["--set", "child.share=true", "--", SERVER]),
     },
     Entry {
         name: "supergateway",
         behind: Behind::Stdio,
         what: "supergateway 4.0.0 (npm) --stateful --outputTransport streamableHttp",
+        client: Era::Session,
+        server: Era::Session,
         front: Front::Peer {
             program: NODE,
             args: &[
@@ -89,6 +131,8 @@ const ENTRIES: &[Entry] = &[
         name: "mcp-proxy-npm",
         behind: Behind::Stdio,
         what: "mcp-proxy 6.7.19 (npm) --server stream",
+        client: Era::Session,
+        server: Era::Session,
         front: Front::Peer {
             program: NODE,
             args: &[
@@ -108,6 +152,8 @@ const ENTRIES: &[Entry] = &[
         name: "mcp-proxy-pypi",
         behind: Behind::Stdio,
         what: "mcp-proxy 0.13.0 (PyPI)",
+        client: Era::Session,
+        server: Era::Session,
         front: Front::Peer {
             program: "{peers}/mcp-proxy/bin/mcp-proxy",
             args: &["--log-level", "ERROR", "--port", PORT, "--", SERVER],
@@ -117,24 +163,32 @@ const ENTRIES: &[Entry] = &[
         name: "http",
         behind: Behind::Http,
         what: "nothing: the client talks to the server itself (example native_echo, store in memory)",
+        client: Era::Session,
+        server: Era::Session,
         front: Front::Nothing,
     },
     Entry {
         name: "tenure-upstream",
         behind: Behind::Http,
         what: "tenure serve --upstream URL, sessions on disk",
+        client: Era::Session,
+        server: Era::Session,
         front: Front::Tenure(&["--upstream", UPSTREAM]),
     },
     Entry {
         name: "mcp-proxy-upstream",
         behind: Behind::Http,
         what: "mcp-proxy 6.7.19 (npm), its library in a few lines of ours, since its command line does stdio alone",
+        client: Era::Session,
+        server: Era::Session,
         front: Front::Peer { program: NODE, args: &["{peers}/upstream.mjs", UPSTREAM, PORT] },
     },
     Entry {
         name: "fastmcp",
         behind: Behind::Http,
         what: "fastmcp 4.1.2 (PyPI) run URL --transport http, which opens a session upstream for every call",
+        client: Era::Session,
+        server: Era::Session,
         front: Front::Peer {
             program: "{peers}/fastmcp/bin/fastmcp",
             args: &[
@@ -158,10 +212,19 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) behind: Behind,
+    pub(crate) client: Era,
+    pub(crate) server_era: Era,
     /// Nothing: the server itself.
     pub(super) command: Option<Command>,
     /// The program of the server.
-    pub(super) server: PathBuf,
+    pub(super) server: Program,
+}
+
+impl Row {
+    /// Whether the client reaches the server itself.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.command.is_none()
+    }
 }
 
 #[derive(Debug)]
@@ -172,22 +235,39 @@ pub(super) struct Command {
 }
 
 /// The rows that were asked for; peers are installed if there are any among them.
-pub(super) fn select(args: &GatewayArgs, only: &[String], bin_dir: Option<&Path>) -> Result<Vec<Row>> {
-    if let Some(name) = only.iter().find(|name| ENTRIES.iter().all(|entry| entry.name != **name)) {
-        let known: Vec<_> = ENTRIES.iter().map(|entry| entry.name).collect();
-        bail!("no row is called `{name}`; rows: {}", known.join(", "));
-    }
-    let is_wanted = |entry: &&Entry| only.is_empty() || only.iter().any(|name| name == entry.name);
+pub(super) fn select_gateways(
+    args: &GatewayArgs,
+    only: &[String],
+    bin_dir: Option<&Path>,
+) -> Result<Vec<Row>> {
     let is_peer = |entry: &&Entry| matches!(entry.front, Front::Peer { .. });
-    let wanted: Vec<_> =
-        ENTRIES.iter().filter(is_wanted).filter(|entry| !(args.no_peers && is_peer(entry))).collect();
+    let mut wanted = wanted(ENTRIES, only)?;
+    wanted.retain(|entry| !(args.no_peers && is_peer(entry)));
     let peers = match wanted.iter().any(is_peer) {
         true => install(&args.peers)?,
         false => args.peers.clone(),
     };
+    resolve_all(&wanted, bin_dir, &peers)
+}
+
+/// The rows of a table without peers that were asked for.
+pub(crate) fn select(entries: &[Entry], only: &[String], bin_dir: Option<&Path>) -> Result<Vec<Row>> {
+    resolve_all(&wanted(entries, only)?, bin_dir, Path::new(""))
+}
+
+fn wanted<'a>(entries: &'a [Entry], only: &[String]) -> Result<Vec<&'a Entry>> {
+    if let Some(name) = only.iter().find(|name| entries.iter().all(|entry| entry.name != **name)) {
+        let known: Vec<_> = entries.iter().map(|entry| entry.name).collect();
+        bail!("no row is called `{name}`; rows: {}", known.join(", "));
+    }
+    let is_wanted = |entry: &&Entry| only.is_empty() || only.iter().any(|name| name == entry.name);
+    Ok(entries.iter().filter(is_wanted).collect())
+}
+
+fn resolve_all(entries: &[&Entry], bin_dir: Option<&Path>, peers: &Path) -> Result<Vec<Row>> {
     let own = std::env::current_exe().context("find this binary")?;
     let folder = bin_dir.or(own.parent()).context("find the folder of this binary")?;
-    wanted.into_iter().map(|entry| resolve(entry, folder, &peers)).collect()
+    entries.iter().map(|entry| resolve(entry, folder, peers)).collect()
 }
 
 fn resolve(entry: &Entry, folder: &Path, peers: &Path) -> Result<Row> {
@@ -202,11 +282,13 @@ fn resolve(entry: &Entry, folder: &Path, peers: &Path) -> Result<Row> {
             ),
         }
     };
-    let server = built(match entry.behind {
-        Behind::Stdio => "examples/echo_stdio",
-        Behind::Http => "examples/native_echo",
-    })?;
-    let server = server.canonicalize().context("find the server")?;
+    let (server, server_args): (_, &[_]) = match (entry.behind, entry.server) {
+        (Behind::Stdio, Era::Session) => ("examples/echo_stdio", &[]),
+        (Behind::Stdio, Era::Modern) => ("examples/echo_stdio", &["--eras", "modern"]),
+        (Behind::Http, Era::Session) => ("examples/native_echo", &["--store", "memory:", "--eras", "legacy"]),
+        (Behind::Http, Era::Modern) => ("examples/native_echo", &["--store", "memory:", "--eras", "modern"]),
+    };
+    let server = built(server)?.canonicalize().context("find the server")?;
     let fill = |text: &str| {
         let text = text.replace(PEERS, &peers.display().to_string());
         text.replace(SERVER, &server.display().to_string())
@@ -215,7 +297,11 @@ fn resolve(entry: &Entry, folder: &Path, peers: &Path) -> Result<Row> {
         Front::Nothing => None,
         Front::Tenure(args) => {
             let begin = ["serve", "--listen", "127.0.0.1:0", "--store", "disk:{folder}"];
-            let args = begin.iter().chain(args).map(|arg| fill(arg)).collect();
+            let mut args: Vec<_> = begin.iter().chain(args).map(|arg| fill(arg)).collect();
+            if entry.behind == Behind::Stdio {
+                // Its command line ends with the server's.
+                args.extend(server_args.iter().map(|arg| (*arg).to_owned()));
+            }
             Some(Command { program: built("tenure")?, args, prints_endpoint: true })
         }
         Front::Peer { program, args } => {
@@ -223,7 +309,9 @@ fn resolve(entry: &Entry, folder: &Path, peers: &Path) -> Result<Row> {
             Some(Command { program: fill(program).into(), args, prints_endpoint: false })
         }
     };
-    Ok(Row { name: entry.name, what: entry.what, behind: entry.behind, command, server })
+    let Entry { name, what, behind, client, server: server_era, .. } = *entry;
+    let server = Program { path: server, args: server_args };
+    Ok(Row { name, what, behind, client, server_era, command, server })
 }
 
 /// Installs the others, unless they are there already.

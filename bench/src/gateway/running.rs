@@ -47,11 +47,11 @@ impl Running {
     pub(super) async fn start(row: &Row, dir: Option<&Path>) -> Result<Running> {
         let (mut processes, mut url) = (Vec::new(), None);
         if row.behind == Behind::Http {
-            let mut server = Process::start(Command::new(&row.server).args(["--store", "memory:"]))?;
+            let mut server = Process::start(Command::new(&row.server.path).args(row.server.args))?;
             url = Some(server.endpoint().await.context("start the server upstream")?);
             processes.push(server);
         }
-        let mut family = Family { gateway: None, upstream: None, server: row.server.clone() };
+        let mut family = Family { gateway: None, upstream: None, server: row.server.path.clone() };
         family.upstream = processes.first().map(|server| server.id);
         let Some(command) = &row.command else {
             let endpoint = url.as_deref().map(Endpoint::parse).transpose()?;

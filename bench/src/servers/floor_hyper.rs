@@ -32,6 +32,10 @@ pub(super) async fn serve(listener: TcpListener) -> Result<()> {
 
 async fn handle(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let mut response = Response::default();
+    let echo = match request.headers().contains_key(answer::MODERN) {
+        true => answer::modern_echo,
+        false => answer::echo,
+    };
     let Ok(body) = request.into_body().collect().await else {
         *response.status_mut() = StatusCode::BAD_REQUEST;
         return Ok(response);
@@ -40,7 +44,7 @@ async fn handle(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     match id(&body) {
         Some(id) => {
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            *response.body_mut() = Full::new(answer::echo(id));
+            *response.body_mut() = Full::new(echo(id));
         }
         None => *response.status_mut() = StatusCode::ACCEPTED,
     }

@@ -1,7 +1,8 @@
 //! The rival: rmcp's own Streamable HTTP service, mounted in axum, with its best settings.
 //!
 //! Its tools are shared by all sessions; timers that would wake or end idle sessions are off, and so
-//! are the priming events, which would be a second event in every answer.
+//! are the priming events, which would be a second event in every answer. Calls without a session are answered as JSON
+//! and not as a stream of one event; for calls in a session there is no such setting.
 
 use std::sync::{Arc, LazyLock};
 
@@ -27,7 +28,8 @@ pub(super) fn router(keep_events: bool) -> Router {
     if keep_events {
         sessions = sessions.with_event_store(Arc::new(MemoryEvents::default()));
     }
-    let config = StreamableHttpServerConfig::default().with_sse_keep_alive(None).with_sse_retry(None);
+    let config = StreamableHttpServerConfig::default().with_json_response(true);
+    let config = config.with_sse_keep_alive(None).with_sse_retry(None);
     Router::new().route_service("/mcp", StreamableHttpService::new(|| Ok(Echo), Arc::new(sessions), config))
 }
 

@@ -28,6 +28,7 @@ pub mod protocol;
 pub mod record;
 pub mod rules;
 pub mod runtime;
+mod scan;
 pub mod state;
 pub mod task;
 

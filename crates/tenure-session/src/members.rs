@@ -5,12 +5,20 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use crate::scan;
 
-/// A member's name, and its value as it was written.
-pub(crate) type Member<'a> = (Cow<'a, str>, &'a RawValue);
+/// A value as it was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Raw<'a>(&'a str);
+
+impl<'a> Raw<'a> {
+    pub(crate) fn get(self) -> &'a str {
+        self.0
+    }
+}
+
+/// A member's name, and its value.
+pub(crate) type Member<'a> = (Cow<'a, str>, Raw<'a>);
 
 /// What an object has under a name.
 #[derive(Clone, Copy, Debug)]
@@ -18,14 +26,14 @@ pub(crate) enum Found<'a> {
     /// Nothing; or it is no object.
     Absent,
     /// A value.
-    One(&'a RawValue),
+    One(Raw<'a>),
     /// More than one value.
     Twice,
 }
 
 impl<'a> Found<'a> {
     /// The value, if there is one and it is not null.
-    pub(crate) fn value(self) -> Option<&'a RawValue> {
+    pub(crate) fn value(self) -> Option<Raw<'a>> {
         match self {
             Self::One(value) if value.get() != "null" => Some(value),
             Self::One(_) | Self::Absent | Self::Twice => None,
@@ -33,64 +41,42 @@ impl<'a> Found<'a> {
     }
 }
 
-/// A member's name; borrowed unless it was written with escapes.
-#[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-
 /// The members in their order; `None` if it is no object.
 pub(crate) fn read(object: &[u8]) -> Option<Vec<Member<'_>>> {
-    struct InOrder;
-    impl<'de> Visitor<'de> for InOrder {
-        type Value = Vec<Member<'de>>;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut members = Vec::new();
-            while let Some((Name(name), value)) = map.next_entry()? {
-                members.push((name, value));
-            }
-            Ok(members)
-        }
-    }
-    let mut from = serde_json::Deserializer::from_slice(object);
-    serde::Deserializer::deserialize_map(&mut from, InOrder).ok()
+    let mut members = Vec::new();
+    scan::each(std::str::from_utf8(object).ok()?, |name, value| {
+        members.push((name, Raw(value)));
+        Some(())
+    })?;
+    Some(members)
 }
 
 /// What the object has under a name.
 pub(crate) fn find<'a>(object: &'a [u8], name: &str) -> Found<'a> {
-    struct Find<'n>(&'n str);
-    impl<'de> Visitor<'de> for Find<'_> {
-        type Value = Found<'de>;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an object")
+    let Ok(object) = std::str::from_utf8(object) else { return Found::Absent };
+    let mut found = Found::Absent;
+    let whole = scan::each(object, |other, value| {
+        if other == name {
+            found = match found {
+                Found::Absent => Found::One(Raw(value)),
+                Found::One(_) | Found::Twice => Found::Twice,
+            };
         }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut found = Found::Absent;
-            while let Some(Name(name)) = map.next_key()? {
-                if name != self.0 {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-                let value = map.next_value()?;
-                found = match found {
-                    Found::Absent => Found::One(value),
-                    Found::One(_) | Found::Twice => Found::Twice,
-                };
-            }
-            Ok(found)
-        }
-    }
-    let mut from = serde_json::Deserializer::from_slice(object);
-    serde::Deserializer::deserialize_map(&mut from, Find(name)).unwrap_or(Found::Absent)
+        Some(())
+    });
+    // What is no object has no members, whatever could be taken for some.
+    whole.map_or(Found::Absent, |()| found)
 }
 
 /// Whether a name stands twice.
 pub(crate) fn repeat(members: &[Member<'_>]) -> bool {
+    /// So many are looked through faster than they are sorted.
+    const FEW: usize = 16;
+    if members.len() <= FEW {
+        let is_among =
+            |(at, (name, _)): (usize, &Member<'_>)| members[..at].iter().any(|(other, _)| other == name);
+        return members.iter().enumerate().any(is_among);
+    }
     let mut names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
     names.sort_unstable();
     names.windows(2).any(|pair| pair[0] == pair[1])
@@ -130,6 +116,10 @@ mod tests {
         assert!(!repeats("{}"));
         assert!(!repeats(r#"{"a":1,"b":1,"A":1}"#));
         assert!(repeats(r#"{"a":1,"b":1,"\u0061":2}"#));
+        let many: Vec<_> = (0..40).map(|number| format!(r#""{number}":1"#)).collect();
+        let many = |last: &str| format!(r#"{{{},"{last}":1}}"#, many.join(","));
+        assert!(!repeat(&read(many("40").as_bytes()).unwrap()));
+        assert!(repeat(&read(many("7").as_bytes()).unwrap()));
         assert!(read(b"[]").is_none());
         assert!(read(b"null").is_none());
     }

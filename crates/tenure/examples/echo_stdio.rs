@@ -3,6 +3,7 @@
 //! It answers every request with its own method and params, as the bytes they were. A few tools misbehave when they
 //! are called: they exit, print what is no message, stay when they are told to leave, leave processes behind. Whatever
 //! takes time runs on a thread of its own; the main thread reads, answers, and writes when no more input is at hand.
+//! It knows sessions; with `--eras modern` it knows revision 2026-07-28 in place of them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,7 +25,9 @@ use serde_json::{Value, json};
 const LOOK: Duration = Duration::from_millis(5);
 
 fn main() -> std::io::Result<()> {
+    let eras = std::env::args().skip_while(|arg| arg != "--eras").nth(1);
     let server = Arc::new(Server {
+        is_modern: eras.as_deref() == Some("modern"),
         output: Mutex::new(File::from(std::io::stdout().as_fd().try_clone_to_owned()?)),
         heard: Mutex::default(),
         asked: Mutex::default(),
@@ -87,6 +90,8 @@ struct Meta {
 }
 
 struct Server {
+    /// Whether it knows requests that stand alone, and no sessions.
+    is_modern: bool,
     output: Mutex<File>,
     /// Everything that came and was no plain request, as the lines it was: for tests.
     heard: Mutex<Vec<String>>,
@@ -116,6 +121,13 @@ impl Server {
         answers: &mut Vec<u8>,
     ) {
         let result = match (method, params) {
+            ("server/discover", _) if self.is_modern => discovered().to_string(),
+            ("initialize", _) if self.is_modern => {
+                let error = json!({ "code": -32601, "message": "Method not found: initialize" });
+                let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.get());
+                answers.extend_from_slice(answer.as_bytes());
+                return answers.push(b'\n');
+            }
             ("initialize", _) => {
                 self.hear(method, params);
                 introduction(params).to_string()
@@ -154,7 +166,9 @@ impl Server {
                 text: &'a RawValue,
             }
             let text = serde_json::from_str::<Text<'_>>(arguments).map_or(r#""""#, |text| text.text.get());
-            return Some(format!(r#"{{"content":[{{"type":"text","text":{text}}}]}}"#));
+            // Results of the modern era say what they are.
+            let kind = if self.is_modern { r#""resultType":"complete","# } else { "" };
+            return Some(format!(r#"{{{kind}"content":[{{"type":"text","text":{text}}}]}}"#));
         }
         let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
         let number = |name: &str, default: u64| arguments[name].as_u64().unwrap_or(default);
@@ -331,6 +345,17 @@ fn introduction(params: Option<&RawValue>) -> Value {
             "tools": {}, "resources": { "subscribe": true }, "prompts": {}, "completions": {}, "logging": {},
         },
         "serverInfo": { "name": "echo-stdio", "version": "1" },
+    })
+}
+
+fn discovered() -> Value {
+    json!({
+        "resultType": "complete",
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": { "tools": {} },
+        "serverInfo": { "name": "echo-stdio", "version": "1" },
+        "ttlMs": 3_600_000,
+        "cacheScope": "public",
     })
 }
 

@@ -1,7 +1,7 @@
 //! The cheapest server our stack can carry: an echo written against the port itself.
 //!
 //! The benchmarks use it: `public_echo` answers at once, `bench_emit` puts `count` log messages on its
-//! stream before it answers.
+//! stream before it answers. `--eras legacy|modern` lets it know one era alone.
 
 #![expect(clippy::print_stdout, reason = "the first line on standard output is the endpoint")]
 
@@ -80,9 +80,11 @@ async fn main() -> anyhow::Result<()> {
     };
     // In memory unless asked otherwise: an example leaves nothing in the user's own folder.
     let (listen, store) = (flag("--listen", "127.0.0.1:0"), flag("--store", "memory:"));
+    let eras = flag("--eras", "both");
     let flags = [
         ("listen", listen.as_str()),
         ("store", store.as_str()),
+        ("eras", eras.as_str()),
         ("streams.max_session_events", "20000"),
         ("log.level", "warn"),
     ];

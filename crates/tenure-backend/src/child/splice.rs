@@ -143,7 +143,10 @@ fn exchange(whole: &RawJson, places: &[Range<usize>], value: &[u8]) -> RawJson {
 /// The values of all members of that name, in their order. None if it is no object. Fails if a name cannot be read, such
 /// as one with half a surrogate pair, which others may be able to read.
 fn members<'a>(text: &'a [u8], name: &'static str) -> serde_json::Result<Vec<&'a RawValue>> {
-    if !text.trim_ascii_start().starts_with(b"{") {
+    // Nearly every text is done here. With a backslash a name may be written in another way.
+    let may_have =
+        memchr::memchr(b'\\', text).is_some() || memchr::memmem::find(text, name.as_bytes()).is_some();
+    if !may_have || !text.trim_ascii_start().starts_with(b"{") {
         return Ok(Vec::new());
     }
     Named(name).deserialize(&mut serde_json::Deserializer::from_slice(text))

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::dialect::{Dialect, invalid};
-use super::scan::{self, Cursor};
 use crate::error::RpcError;
 use crate::message::RawJson;
+use crate::scan::{self, Cursor};
 
 /// The members of params that the layer looks at.
 #[derive(Default)]

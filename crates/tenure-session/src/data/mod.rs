@@ -7,8 +7,8 @@
 //!
 //! Two dialects are in the field, and both are spoken at once (`dialect`). Reading order: `dialect` (names,
 //! shapes and codes), `asked` (what a request says), `layer` (the way of a request), `footing` (what it works on),
-//! `methods` (`session/create` and the like), `kinds` and `tools` (handles), `policy`, `scan` and `splice`
-//! (JSON in place). Requests without a session speak a third one: `own` (what they say), `exchanges` (their way),
+//! `methods` (`session/create` and the like), `kinds` and `tools` (handles), `policy`, `splice` (JSON in
+//! place). Requests without a session speak a third one: `own` (what they say), `exchanges` (their way),
 //! `offered` (whether the server behind leaves it to us).
 
 mod asked;
@@ -21,9 +21,10 @@ mod methods;
 mod offered;
 mod own;
 mod policy;
-mod scan;
 mod splice;
 mod tools;
+
+use crate::scan;
 
 pub use dialect::Dialect;
 pub use kinds::KindOfState;

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::scan;
 use crate::mention::Mention;
 use crate::message::RawJson;
+use crate::scan;
 
 /// The object with a member put in place, however deep; objects on the way are made. `None` if something on the
 /// way is there and is no object.

@@ -1,10 +1,8 @@
 //! What a request says of itself in `_meta`.
 
-use serde_json::value::RawValue;
-
 use super::capability::Capabilities;
 use crate::error::{Error, Reason};
-use crate::members::{self, Found};
+use crate::members::{self, Found, Raw};
 use crate::message::RawJson;
 use crate::protocol;
 use crate::rules::LogLevel;
@@ -66,13 +64,13 @@ impl Meta {
         if members::repeat(&members) {
             return Err(invalid("a member of params._meta stands twice"));
         }
-        let raw = |value: &RawValue| RawJson::trusted(params.bytes().slice_ref(value.get().as_bytes()));
+        let raw = |value: Raw<'_>| RawJson::trusted(params.bytes().slice_ref(value.get().as_bytes()));
         let mut version = None;
         let mut capabilities = None;
         let (mut info, mut level, mut token) = (None, None, None);
-        for (name, value) in &members {
+        for (name, value) in members {
             let text = value.get();
-            match &**name {
+            match &*name {
                 VERSION => version = serde_json::from_str(text).ok(),
                 CAPABILITIES => capabilities = Capabilities::parse(raw(value)),
                 CLIENT => info = text.starts_with('{').then(|| raw(value)),

@@ -2,13 +2,13 @@
 //!
 //! Nothing else is touched: what a server wrote stays the bytes it was, in the order it was.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use bytes::{BufMut, BytesMut};
-use serde_json::value::RawValue;
 
 use super::meta::SERVER;
-use crate::members::{self, Found};
+use crate::members::{self, Found, Raw};
 use crate::mention::Mention;
 use crate::message::RawJson;
 use crate::method::Method;
@@ -50,8 +50,8 @@ impl ResultType {
         }
     }
 
-    fn parse(value: &RawValue) -> Self {
-        match serde_json::from_str::<std::borrow::Cow<'_, str>>(value.get()).as_deref() {
+    fn parse(value: Raw<'_>) -> Self {
+        match serde_json::from_str::<Cow<'_, str>>(value.get()).as_deref() {
             Ok("complete") => Self::Complete,
             Ok("input_required") => Self::InputRequired,
             Ok("task") => Self::Task,
@@ -142,12 +142,12 @@ pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, cac
         }
         _ => {
             complete = true;
-            Some(r#""complete""#.to_owned())
+            Some(r#""complete""#.into())
         }
     });
     if cacheable && complete {
-        edits.member(&members, TTL, |said| Some(caching.ttl(said.map(RawValue::get)).to_owned()));
-        edits.member(&members, SCOPE, |said| Some(caching.scope(said.map(RawValue::get)).to_owned()));
+        edits.member(&members, TTL, |said| Some(caching.ttl(said.map(Raw::get)).into()));
+        edits.member(&members, SCOPE, |said| Some(caching.scope(said.map(Raw::get)).into()));
     }
     if let Some(server) = server {
         edits.member(&members, META, |said| introduced(said, server));
@@ -156,14 +156,15 @@ pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, cac
 }
 
 /// The `_meta` of a result with what the server is; `None` if it says so itself, or is no object.
-fn introduced(said: Option<&RawValue>, server: &RawJson) -> Option<String> {
-    let said = said.map(RawValue::get).filter(|said| *said != "null").unwrap_or("{}");
+fn introduced(said: Option<Raw<'_>>, server: &RawJson) -> Option<Cow<'static, str>> {
+    let server = std::str::from_utf8(server.bytes()).ok()?;
+    let said = said.map(Raw::get).filter(|said| *said != "null").unwrap_or("{}");
     let rest = said.strip_prefix('{')?;
     if !matches!(members::find(said.as_bytes(), SERVER), Found::Absent) {
         return None;
     }
     let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
-    Some(format!(r#"{{"{SERVER}":{}{comma}{rest}"#, String::from_utf8_lossy(server.bytes())))
+    Some([r#"{""#, SERVER, r#"":"#, server, comma, rest].concat().into())
 }
 
 /// What is to be changed in an object: members to write in front of the others, and values to write over.
@@ -172,25 +173,26 @@ struct Edits<'a> {
     open: usize,
     front: String,
     /// Where a value stands, and what is to stand there.
-    over: Vec<(std::ops::Range<usize>, String)>,
+    over: Vec<(std::ops::Range<usize>, Cow<'a, str>)>,
 }
 
 impl<'a> Edits<'a> {
     fn new(bytes: &'a [u8], open: usize) -> Self {
-        Self { bytes, open, front: String::new(), over: Vec::new() }
+        // Room for what nearly every result gets.
+        Self { bytes, open, front: String::with_capacity(192), over: Vec::new() }
     }
 
     /// Decides about each value of a member, or about its absence: `None` leaves it as it is.
     fn member(
         &mut self,
-        members: &[members::Member<'_>],
+        members: &[members::Member<'a>],
         name: &str,
-        mut decide: impl FnMut(Option<&RawValue>) -> Option<String>,
+        mut decide: impl FnMut(Option<Raw<'a>>) -> Option<Cow<'a, str>>,
     ) {
         let mut there = false;
         for (_, value) in members.iter().filter(|(other, _)| other == name) {
             there = true;
-            if let Some(new) = decide(Some(value)).filter(|new| new != value.get()) {
+            if let Some(new) = decide(Some(*value)).filter(|new| new != value.get()) {
                 // Both are slices of the same text.
                 let start = value.get().as_ptr() as usize - self.bytes.as_ptr() as usize;
                 self.over.push((start..start + value.get().len(), new));

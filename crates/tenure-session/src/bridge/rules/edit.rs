@@ -7,10 +7,11 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
-use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::de::{SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::message::RawJson;
+use crate::scan;
 
 /// An object: its members in their order, values unread.
 #[derive(Debug)]
@@ -40,16 +41,11 @@ enum Fate<'a> {
 impl<'a> Object<'a> {
     /// Reads the members; `None` if the value is no object.
     pub(crate) fn read(text: &'a str) -> Option<Self> {
-        let Pairs(pairs) = serde_json::from_str(text).ok()?;
-        let mut members = Vec::with_capacity(pairs.len());
-        for (key, value) in pairs {
-            let name = match serde_json::from_str(key.get()) {
-                Ok(Name(name)) => name,
-                Err(_) => return None,
-            };
-            let start = offset(text, key.get());
-            members.push(Member { name, start, value: value.get(), fate: Fate::Stays });
-        }
+        let mut members = Vec::new();
+        scan::each_as_written(text, |written, name, value| {
+            members.push(Member { name, start: offset(text, written), value, fate: Fate::Stays });
+            Some(())
+        })?;
         Some(Self { text, members, added: Vec::new(), changed: false })
     }
 
@@ -126,8 +122,7 @@ impl<'a> Object<'a> {
             end: offset(self.text, member.value) + member.value.len(),
             fate: member.fate,
         });
-        let added = self.added.iter().map(|(name, value)| format!("{}:{value}", quoted(name)));
-        rewrite(self.text, '{', spans.collect(), added).into()
+        rewrite(self.text, '{', spans.collect(), &self.added).into()
     }
 }
 
@@ -144,7 +139,7 @@ pub(crate) fn each<'a>(text: &'a str, mut change: impl FnMut(&'a str) -> Option<
         Span { start, value: start, end: start + element.len(), fate }
     });
     let spans: Vec<_> = spans.collect();
-    if changed { rewrite(text, '[', spans, std::iter::empty()).into() } else { text.into() }
+    if changed { rewrite(text, '[', spans, &[]).into() } else { text.into() }
 }
 
 /// The elements of an array, unread; `None` if the value is none.
@@ -161,11 +156,12 @@ struct Span<'a> {
     fate: Fate<'a>,
 }
 
-fn rewrite(text: &str, open: char, spans: Vec<Span<'_>>, added: impl Iterator<Item = String>) -> String {
+fn rewrite(text: &str, open: char, spans: Vec<Span<'_>>, added: &[(&'static str, Cow<'_, str>)]) -> String {
     let opened = text.find(open).map_or(0, |at| at + 1);
     let head = spans.first().map_or(opened, |span| span.start);
     let tail = spans.last().map_or(opened, |span| span.end);
-    let mut written = String::with_capacity(text.len() + 64);
+    let grown: usize = added.iter().map(|(name, value)| name.len() + value.len() + r#","":"#.len()).sum();
+    let mut written = String::with_capacity(text.len() + 64 + grown);
     written.push_str(&text[..head]);
     let mut empty = true;
     // The gap in front of a piece holds its comma; the first piece that stays has none.
@@ -186,12 +182,14 @@ fn rewrite(text: &str, open: char, spans: Vec<Span<'_>>, added: impl Iterator<It
         }
         gap = next..next;
     }
-    for piece in added {
+    for (name, value) in added {
         if !empty {
             written.push(',');
         }
         empty = false;
-        written.push_str(&piece);
+        written.push_str(&quoted(name));
+        written.push(':');
+        written.push_str(value);
     }
     written.push_str(&text[tail..]);
     written
@@ -224,7 +222,12 @@ pub(crate) fn part(json: &RawJson, text: &str) -> RawJson {
 
 /// A text as a JSON string.
 pub(crate) fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+    // Nearly nothing that is quoted here needs more than its marks.
+    match text.bytes().all(is_plain) {
+        true => ["\"", text, "\""].concat(),
+        false => serde_json::Value::from(text).to_string(),
+    }
 }
 
 /// What a JSON string says; `None` if it is none.
@@ -246,35 +249,11 @@ fn offset(text: &str, part: &str) -> usize {
     part.as_ptr() as usize - text.as_ptr() as usize
 }
 
-struct Pairs<'a>(Vec<(&'a RawValue, &'a RawValue)>);
-
 struct Elements<'a>(Vec<&'a RawValue>);
 
 /// Borrowed unless it was written with escapes.
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Pairs<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some(pair) = map.next_entry()? {
-                    pairs.push(pair);
-                }
-                Ok(Pairs(pairs))
-            }
-        }
-        from.deserialize_map(InOrder)
-    }
-}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -363,6 +342,14 @@ mod tests {
         assert!(matches!(each(text, |_| None), Cow::Borrowed(same) if same == text));
         assert_eq!(each("7", |_| Some("8".to_owned())), "7");
         assert_eq!(elements("{}"), None);
+    }
+
+    #[test]
+    fn a_text_is_quoted_so_that_it_can_be_read() {
+        for text in ["", "a b/c", "é\u{1f600}", "a\"b", "a\\b", "a\nb\u{1}", "\u{7f}"] {
+            assert_eq!(quoted(text), serde_json::to_string(text).unwrap());
+            assert_eq!(unquoted(&quoted(text)).unwrap(), text);
+        }
     }
 
     #[test]

@@ -55,16 +55,15 @@ pub fn to_modern(
         Some(meta) => Object::read(meta),
     }
     .ok_or_else(|| malformed("_meta is not an object"))?;
-    let mut put = |name, value: Option<Cow<'static, str>>| match value {
+    let mut put = |name, value| match value {
         Some(value) => meta.set(name, value),
         None => meta.remove(name),
     };
-    let owned = |json: &RawJson| Cow::Owned(edit::text(json).to_owned());
-    put(VERSION, Some(edit::quoted(sender.version).into()));
-    put(CAPABILITIES, Some(owned(sender.capabilities)));
-    put(CLIENT, sender.client.map(owned));
+    put(VERSION, Some(Cow::from(edit::quoted(sender.version))));
+    put(CAPABILITIES, Some(edit::text(sender.capabilities).into()));
+    put(CLIENT, sender.client.map(|client| edit::text(client).into()));
     put(LEVEL, sender.level.map(|level| edit::quoted(level).into()));
-    put(TOKEN, sender.token.map(owned));
+    put(TOKEN, sender.token.map(|token| edit::text(token).into()));
     object.set("_meta", meta.write());
     Ok(RawJson::trusted(object.write().into_owned()))
 }

@@ -1,6 +1,6 @@
 //! The members of a JSON object one after the other, their values unread.
 //!
-//! Every request with a tool call comes by here, so nothing is checked twice: the text was read as JSON before, with
+//! Every request comes by here, some of them several times, so nothing is checked twice: the text was read as JSON before, with
 //! the message it came in, and the end of a value is found by its marks alone. What cannot be told for sure is `None`
 //! all the same, since a guard that overlooks a member guards nothing.
 
@@ -10,33 +10,41 @@ use memchr::memchr2;
 
 /// Shows every member of an object in its order: the name, borrowed unless it was written with escapes, and the value
 /// as it stands. `None` if it is no object, or as soon as `take` says so.
-pub(super) fn each<'a>(
+pub(crate) fn each<'a>(
     object: &'a str,
     mut take: impl FnMut(Cow<'a, str>, &'a str) -> Option<()>,
 ) -> Option<()> {
+    each_as_written(object, |_, name, value| take(name, value))
+}
+
+/// The same with every name as it is written too, in front of what it says.
+pub(crate) fn each_as_written<'a>(
+    object: &'a str,
+    mut take: impl FnMut(&'a str, Cow<'a, str>, &'a str) -> Option<()>,
+) -> Option<()> {
     let mut cursor = Cursor::at_object(object)?;
-    while let Some(name) = cursor.name()? {
-        take(name, cursor.value()?)?;
+    while let Some((written, name)) = cursor.name_as_written()? {
+        take(written, name, cursor.value()?)?;
     }
     cursor.is_at_end().then_some(())
 }
 
 /// A place in an object, behind a `{`, a member, or a member's name. Everything that moves it on is `None` where the
 /// text is not what it should be.
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Cursor<'a> {
     /// Before the first member of an object.
-    pub(super) fn at_object(object: &'a str) -> Option<Self> {
+    pub(crate) fn at_object(object: &'a str) -> Option<Self> {
         let object = object.trim_ascii_start();
         object.starts_with('{').then_some(Self { text: object, at: 1 })
     }
 
     /// Goes into the object that is the next value, if it is one; otherwise nothing happens.
-    pub(super) fn enter(&mut self) -> Option<bool> {
+    pub(crate) fn enter(&mut self) -> Option<bool> {
         let at = past(self.text.as_bytes(), self.at, b':')?;
         let is_object = *self.text.as_bytes().get(at)? == b'{';
         if is_object {
@@ -47,7 +55,13 @@ impl<'a> Cursor<'a> {
 
     /// The name of the next member; nothing at the end of the object, which is left then.
     #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
-    pub(super) fn name(&mut self) -> Option<Option<Cow<'a, str>>> {
+    pub(crate) fn name(&mut self) -> Option<Option<Cow<'a, str>>> {
+        self.name_as_written().map(|name| name.map(|(_, name)| name))
+    }
+
+    /// The same, with how it is written.
+    #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
+    fn name_as_written(&mut self) -> Option<Option<(&'a str, Cow<'a, str>)>> {
         let bytes = self.text.as_bytes();
         let start = past(bytes, self.at, b',')?;
         match bytes.get(start)? {
@@ -60,14 +74,16 @@ impl<'a> Cursor<'a> {
         }
         let (end, spelling) = end_of_string(bytes, start)?;
         self.at = end;
-        Some(Some(match spelling {
-            Spelling::Plain => self.text.get(start + 1..end - 1)?.into(),
-            Spelling::Escaped => unquoted(self.text.get(start..end)?)?,
-        }))
+        let written = self.text.get(start..end)?;
+        let name = match spelling {
+            Spelling::Plain => written.get(1..written.len() - 1)?.into(),
+            Spelling::Escaped => unquoted(written)?,
+        };
+        Some(Some((written, name)))
     }
 
     /// The value of the member whose name was last.
-    pub(super) fn value(&mut self) -> Option<&'a str> {
+    pub(crate) fn value(&mut self) -> Option<&'a str> {
         let bytes = self.text.as_bytes();
         let start = past(bytes, self.at, b':')?;
         self.at = end_of_value(bytes, start)?;
@@ -75,13 +91,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// Whether nothing more comes.
-    pub(super) fn is_at_end(&self) -> bool {
+    pub(crate) fn is_at_end(&self) -> bool {
         self.text.as_bytes()[self.at..].iter().all(u8::is_ascii_whitespace)
     }
 }
 
 /// The value of a member of an object; `None` too if it is no object.
-pub(super) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     let mut found = None;
     each(object, |key, value| {
         if key == name {
@@ -93,7 +109,7 @@ pub(super) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// What a string says; `None` if it is no string.
-pub(super) fn unquoted(string: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn unquoted(string: &str) -> Option<Cow<'_, str>> {
     let inner = string.strip_prefix('"')?.strip_suffix('"')?;
     match memchr::memchr(b'\\', inner.as_bytes()) {
         None => Some(inner.into()),
