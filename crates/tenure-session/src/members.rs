@@ -37,7 +37,33 @@ impl<'a> Found<'a> {
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The members in their order; `None` if it is no object.
+/// A member's name that need not be text: with half of a surrogate pair it is none, but JSON, and other readers take
+/// it. Whoever looks for another member must not be kept from finding it.
+struct Bytes<'a>(Cow<'a, [u8]>);
+
+impl<'de> Deserialize<'de> for Bytes<'de> {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct AsTheyAre;
+        impl<'de> Visitor<'de> for AsTheyAre {
+            type Value = Bytes<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_borrowed_bytes<E>(self, name: &'de [u8]) -> Result<Self::Value, E> {
+                Ok(Bytes(name.into()))
+            }
+
+            fn visit_bytes<E>(self, name: &[u8]) -> Result<Self::Value, E> {
+                Ok(Bytes(name.to_owned().into()))
+            }
+        }
+        from.deserialize_bytes(AsTheyAre)
+    }
+}
+
+/// The members in their order; `None` if it is no object, or has a name that is no text.
 pub(crate) fn read(object: &[u8]) -> Option<Vec<Member<'_>>> {
     struct InOrder;
     impl<'de> Visitor<'de> for InOrder {
@@ -71,8 +97,8 @@ pub(crate) fn find<'a>(object: &'a [u8], name: &str) -> Found<'a> {
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
             let mut found = Found::Absent;
-            while let Some(Name(name)) = map.next_key()? {
-                if name != self.0 {
+            while let Some(Bytes(name)) = map.next_key()? {
+                if *name != *self.0.as_bytes() {
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }
@@ -114,6 +140,11 @@ mod tests {
             (r#"{"a/b":1,"a\/b":1}"#, "twice"),
             (r#"{"a/b":1,"x":0,"a/b":1,"a/b":1}"#, "twice"),
             (r#"{"x":{"a/b":1}}"#, "absent"),
+            // Names that are no text hide nothing.
+            (r#"{"\ud800":1,"a/b":2}"#, "2"),
+            (r#"{"a/b":2,"\ud800":1}"#, "2"),
+            (r#"{"a/b":1,"\ud800":1,"a\/b":2}"#, "twice"),
+            (r#"{"\ud800":1}"#, "absent"),
             ("{}", "absent"),
             ("[1]", "absent"),
             (r#""a/b""#, "absent"),
