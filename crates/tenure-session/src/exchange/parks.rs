@@ -140,8 +140,14 @@ impl Drop for Parked {
             return;
         }
         // For an attempt that came at the last moment.
-        drop(self.work.settle(Err(RpcError::of(Reason::TimedOut, "The client came back too late"))));
-        self.work.close();
+        let late = Err(RpcError::of(Reason::TimedOut, "The client came back too late"));
+        match self.work.settle(late) {
+            None => self.work.close(),
+            // It even made a task of the call, of which its client has heard: that has to end too.
+            Some((task, late)) => {
+                self.inner.carry_out(&self.work, task, Box::pin(std::future::ready(late)));
+            }
+        }
     }
 }
 
