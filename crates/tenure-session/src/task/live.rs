@@ -203,8 +203,7 @@ mod tests {
         let key = SessionKey::from_bytes([0; 16]);
         let live = Live::new(TaskId::random(), key, head, Version(1), Weak::new());
         let ask = || {
-            let question =
-                Question { key: "q".to_owned(), method: Method::ElicitationCreate, params: None };
+            let question = Question { key: "q".to_owned(), method: Method::ElicitationCreate, params: None };
             let (answer, answered) = oneshot::channel();
             live.ask(question, answer);
             answered

@@ -86,7 +86,8 @@ async fn hand_over(
         let Some(frame) = frame else { return true };
         for piece in frame.chunks(PIECE_BYTES) {
             // Copied, because a slice would keep the whole buffer. What is small is the buffer.
-            let piece = if piece.len() == frame.len() { frame.clone() } else { Bytes::copy_from_slice(piece) };
+            let piece =
+                if piece.len() == frame.len() { frame.clone() } else { Bytes::copy_from_slice(piece) };
             match tokio::time::timeout(stall, pieces.send(piece)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return false,

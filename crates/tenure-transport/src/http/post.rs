@@ -60,9 +60,7 @@ impl Endpoint {
             }
         };
         match parts.version {
-            Version::HTTP_2 => {
-                response.map(|body| body.at_pace(&self.0.tasks, self.0.rules.stall_timeout))
-            }
+            Version::HTTP_2 => response.map(|body| body.at_pace(&self.0.tasks, self.0.rules.stall_timeout)),
             _ => response,
         }
     }

@@ -77,10 +77,10 @@ async fn an_answer_over_http2_comes_whole_to_a_client_that_gives_little_room() {
     let mut client = Http2::with_room(client::connect(steered.address()).await, &origin, 1000).await;
     let head = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "t")];
     let large = "x".repeat(1 << 20);
-    let (response, ()) = tokio::join!(
-        client.send("POST", "application/json", &head, call().to_string()),
-        async { steered.server.next().await.answer(&json!({ "text": large })) }
-    );
+    let (response, ()) =
+        tokio::join!(client.send("POST", "application/json", &head, call().to_string()), async {
+            steered.server.next().await.answer(&json!({ "text": large }))
+        });
     assert_eq!(response.headers()["content-type"], "application/json");
     let length: usize = response.headers()["content-length"].to_str().unwrap().parse().unwrap();
     assert!(length > large.len());
