@@ -194,6 +194,10 @@ impl Inner {
                 // The server should hear it before it is cut off.
                 drop(tokio::time::timeout(LAST_WORDS, &mut reply).await);
             }
+            // What it holds is not kept while the store takes its time. Should it panic, its end is kept all the same.
+            if std::panic::catch_unwind(AssertUnwindSafe(|| drop(reply))).is_err() {
+                panicked(&work);
+            }
         };
         if let Some(tasks) = self.kept_tasks(work.fanout.route()) {
             tokio::join!(tasks.settle(&live, end), last_words);
