@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::scan;
+use crate::scan::{self, Cursor};
 
 /// A value as it was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +41,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The members in their order; `None` if it is no object.
+/// The members in their order; `None` if it is no object, or has a name that is no text.
 pub(crate) fn read(object: &[u8]) -> Option<Vec<Member<'_>>> {
     let mut members = Vec::new();
     scan::each(std::str::from_utf8(object).ok()?, |name, value| {
@@ -53,19 +53,23 @@ pub(crate) fn read(object: &[u8]) -> Option<Vec<Member<'_>>> {
 
 /// What the object has under a name.
 pub(crate) fn find<'a>(object: &'a [u8], name: &str) -> Found<'a> {
-    let Ok(object) = std::str::from_utf8(object) else { return Found::Absent };
-    let mut found = Found::Absent;
-    let whole = scan::each(object, |other, value| {
-        if other == name {
-            found = match found {
-                Found::Absent => Found::One(Raw(value)),
-                Found::One(_) | Found::Twice => Found::Twice,
-            };
+    let found = || {
+        let (mut cursor, mut found) = (Cursor::at_object(std::str::from_utf8(object).ok()?)?, Found::Absent);
+        while let Some((_, other)) = cursor.name_if_text()? {
+            let value = cursor.value()?;
+            // With half of a surrogate pair a name is no text, but JSON, and other readers take it. It must not keep
+            // the others from being found.
+            if other.is_some_and(|other| other == name) {
+                found = match found {
+                    Found::Absent => Found::One(Raw(value)),
+                    Found::One(_) | Found::Twice => Found::Twice,
+                };
+            }
         }
-        Some(())
-    });
+        cursor.is_at_end().then_some(found)
+    };
     // What is no object has no members, whatever could be taken for some.
-    whole.map_or(Found::Absent, |()| found)
+    found().unwrap_or(Found::Absent)
 }
 
 /// Whether a name stands twice.
@@ -100,6 +104,11 @@ mod tests {
             (r#"{"a/b":1,"a\/b":1}"#, "twice"),
             (r#"{"a/b":1,"x":0,"a/b":1,"a/b":1}"#, "twice"),
             (r#"{"x":{"a/b":1}}"#, "absent"),
+            // Names that are no text hide nothing.
+            (r#"{"\ud800":1,"a/b":2}"#, "2"),
+            (r#"{"a/b":2,"\ud800":1}"#, "2"),
+            (r#"{"a/b":1,"\ud800":1,"a\/b":2}"#, "twice"),
+            (r#"{"\ud800":1}"#, "absent"),
             ("{}", "absent"),
             ("[1]", "absent"),
             (r#""a/b""#, "absent"),

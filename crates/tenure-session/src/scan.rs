@@ -62,6 +62,15 @@ impl<'a> Cursor<'a> {
     /// The same, with how it is written.
     #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
     fn name_as_written(&mut self) -> Option<Option<(&'a str, Cow<'a, str>)>> {
+        match self.name_if_text()? {
+            Some((written, name)) => Some(Some((written, name?))),
+            None => Some(None),
+        }
+    }
+
+    /// The next name as it is written, and what it says, if that is text; nothing at the end of the object.
+    #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
+    pub(crate) fn name_if_text(&mut self) -> Option<Option<(&'a str, Option<Cow<'a, str>>)>> {
         let bytes = self.text.as_bytes();
         let start = past(bytes, self.at, b',')?;
         match bytes.get(start)? {
@@ -76,8 +85,8 @@ impl<'a> Cursor<'a> {
         self.at = end;
         let written = self.text.get(start..end)?;
         let name = match spelling {
-            Spelling::Plain => written.get(1..written.len() - 1)?.into(),
-            Spelling::Escaped => unquoted(written)?,
+            Spelling::Plain => written.get(1..written.len() - 1).map(Cow::Borrowed),
+            Spelling::Escaped => unquoted(written),
         };
         Some(Some((written, name)))
     }

@@ -58,7 +58,9 @@ impl Inner {
         let mut needed: Vec<Capability> = Vec::new();
         for question in &wanted.questions {
             let needs = capability::of_question(&question.method, question.params.as_ref());
-            needed.extend(needs.map_err(|error| error.to_rpc())?);
+            // Its own method is not what nobody knows.
+            let odd = |error: Error| RpcError::of(Reason::Internal, error.to_string());
+            needed.extend(needs.map_err(odd)?);
         }
         let declared = &work.state.lock().attempt.meta.capabilities;
         declared.require(&needed).map_err(|error| error.to_rpc())?;

@@ -70,7 +70,7 @@ pub(super) struct Inner {
     running: AtomicUsize,
     numbers: AtomicU64,
     /// Attempts that had to wait for something, by the number of the call and their turn, and calls that became tasks,
-    /// at turn 0.
+    /// by that of the attempt that made one and a mark.
     listed: Mutex<HashMap<(u64, u64), Weak<Work>>>,
     /// Woken when nothing is running any more.
     idle: Notify,
@@ -282,9 +282,10 @@ impl Inner {
         Listed { inner: Arc::clone(self), place }
     }
 
-    /// Enters a call that has become a task.
-    pub(super) fn list_task(self: &Arc<Self>, work: &Arc<Work>) -> Listed {
-        self.list(work, 0)
+    /// Enters a call of which an attempt makes a task.
+    pub(super) fn list_task(self: &Arc<Self>, work: &Arc<Work>, turn: u64) -> Listed {
+        const TASK: u64 = 1 << 63;
+        self.list(work, turn | TASK)
     }
 
     /// The tasks that are kept here, if the server does not keep its own.

@@ -2,7 +2,7 @@
 
 use super::capability::Capabilities;
 use crate::error::{Error, Reason};
-use crate::members::{self, Found, Raw};
+use crate::members::{self, Raw};
 use crate::message::RawJson;
 use crate::protocol;
 use crate::rules::LogLevel;
@@ -54,10 +54,13 @@ impl Meta {
     /// should, or when anything stands twice.
     pub fn read(params: Option<&RawJson>) -> Result<Self, Error> {
         let params = params.ok_or_else(|| invalid("params._meta is missing"))?;
-        let meta = match members::find(params.bytes(), "_meta") {
-            Found::One(meta) => meta,
-            Found::Absent => return Err(invalid("params._meta is missing")),
-            Found::Twice => return Err(invalid("params._meta stands twice")),
+        // A name that is no text makes some readers of the params give up; none of them may be kept from its checks.
+        let all = members::read(params.bytes()).ok_or_else(|| invalid("a name in params is no text"))?;
+        let mut metas = all.iter().filter(|(name, _)| name == "_meta").map(|(_, meta)| *meta);
+        let meta = match (metas.next(), metas.next()) {
+            (Some(meta), None) => meta,
+            (None, _) => return Err(invalid("params._meta is missing")),
+            (Some(_), Some(_)) => return Err(invalid("params._meta stands twice")),
         };
         let members =
             members::read(meta.get().as_bytes()).ok_or_else(|| invalid("params._meta must be an object"))?;
@@ -144,6 +147,8 @@ mod tests {
             r#"{"_meta":{"$v":"2026-07-28","$c":[]}}"#,
             r#"{"_meta":{"$v":"2026-07-28","$c":"{}"}}"#,
             r#"{"_meta":{"$v":"2026-07-28"},"$c":{}}"#,
+            r#"{"_meta":{"$v":"2026-07-28","$c":{}},"\ud800":1}"#,
+            r#"{"_meta":{"$v":"2026-07-28","$c":{},"\ud800":1}}"#,
         ];
         for text in bad {
             assert_eq!(read(text).unwrap_err().reason(), Reason::InvalidMeta, "{text}");

@@ -81,7 +81,7 @@ impl HeaderParams {
             Said::Text(text) => Some(sentinel::encode(&text).into_owned()),
             Said::Literal(word) => Some(word.to_owned()),
             Said::Number(text) => Some(whole(text)?.to_string()),
-            Said::Nothing | Said::Other | Said::Twice => None,
+            Said::Nothing | Said::Other | Said::Ambiguous => None,
         };
         self.0.iter().filter_map(|param| Some((&*param.header, written(param)?))).collect()
     }
@@ -215,7 +215,7 @@ impl Param {
             Said::Text(text) => value == text,
             Said::Literal(word) => value == word,
             Said::Number(number) => whole(number).is_some_and(|number| whole(&value) == Some(number)),
-            Said::Nothing | Said::Other | Said::Twice => false,
+            Said::Nothing | Said::Other | Said::Ambiguous => false,
         };
         if same { Ok(()) } else { Err(mismatch(&self.header, "does not say what the body says")) }
     }
@@ -232,8 +232,8 @@ enum Said<'a> {
     Literal(&'a str),
     /// Something that no header can say.
     Other,
-    /// Something on the way there stands twice.
-    Twice,
+    /// Something that not all read in the same way: it stands twice, or has half of a surrogate pair.
+    Ambiguous,
 }
 
 impl<'a> Said<'a> {
@@ -244,14 +244,14 @@ impl<'a> Said<'a> {
             match members::find(at, name) {
                 Found::One(value) => at = value.get().as_bytes(),
                 Found::Absent => return Self::Nothing,
-                Found::Twice => return Self::Twice,
+                Found::Twice => return Self::Ambiguous,
             }
         }
         let text = std::str::from_utf8(at).unwrap_or_default();
         match text.as_bytes() {
             b"null" => Self::Nothing,
             b"true" | b"false" => Self::Literal(text),
-            [b'"', ..] => serde_json::from_str(text).map_or(Self::Other, Self::Text),
+            [b'"', ..] => serde_json::from_str(text).map_or(Self::Ambiguous, Self::Text),
             [b'-' | b'0'..=b'9', ..] => Self::Number(text),
             _ => Self::Other,
         }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use hashbrown::HashMap;
 use tokio::time::Instant;
 
 use super::answers;
@@ -18,6 +19,7 @@ use super::states::{self, Bound, Held};
 use super::work::{Attempt, Tasked, Work};
 use crate::call::Stage;
 use crate::error::{Error, Reason, RpcError};
+use crate::id::Principal;
 use crate::message::Request;
 use crate::port::BoxFuture;
 use crate::port::backend::Reply;
@@ -43,17 +45,26 @@ impl Inner {
             getrandom::fill(&mut bytes).expect("the system gives random bytes");
             u128::from_le_bytes(bytes)
         });
-        {
+        let given_up = {
             let mut parked = self.parked.lock();
             if self.stage.load(Ordering::SeqCst) != OPEN {
                 return Err(answers::draining());
             }
             let limit = self.limits.max_parked;
+            let mut given_up = None;
             if parked.len() >= limit && !parked.contains_key(&name) {
-                let message = "Too many calls wait for answers of their clients; try again later";
-                return Err(Error::new(Reason::TooManyRequests, message).with("limit", limit));
+                given_up = forsaken(&parked).and_then(|name| parked.remove(&name));
+                if given_up.is_none() {
+                    let message = "Too many calls wait for answers of their clients; try again later";
+                    return Err(Error::new(Reason::TooManyRequests, message).with("limit", limit));
+                }
             }
             parked.insert(name, Arc::clone(work));
+            given_up
+        };
+        if let Some(work) = given_up {
+            tracing::debug!(exchange = %work.label(), "made room for others: its client does not come back");
+            work.close();
         }
         let bound = Bound::new(request, work.fanout.route(), &work.principal);
         let expires = self.clock.now().after(self.limits.ask_timeout);
@@ -140,9 +151,34 @@ impl Drop for Parked {
             return;
         }
         // For an attempt that came at the last moment.
-        drop(self.work.settle(Err(RpcError::of(Reason::TimedOut, "The client came back too late"))));
-        self.work.close();
+        let late = Err(RpcError::of(Reason::TimedOut, "The client came back too late"));
+        match self.work.settle(late) {
+            None => self.work.close(),
+            // It even made a task of the call, of which its client has heard: that has to end too.
+            Some((task, late)) => {
+                self.inner.carry_out(&self.work, task, Box::pin(std::future::ready(late)));
+            }
+        }
     }
+}
+
+/// How long a call may wait for its client whoever else wants to. Most clients answer within it, and those who ask a lot
+/// and never come back cannot keep others out for longer.
+const UNDISTURBED: Duration = Duration::from_secs(30);
+
+/// The call that makes room when there is none: of those of whoever has most, the one that has waited longest.
+fn forsaken(parked: &HashMap<u128, Arc<Work>>) -> Option<u128> {
+    let mut by_owner: HashMap<&Principal, usize> = HashMap::new();
+    for work in parked.values() {
+        *by_owner.entry(&work.principal).or_default() += 1;
+    }
+    let now = Instant::now();
+    let waiting = parked.iter().filter_map(|(name, work)| {
+        let until = work.state.lock().parked_until?;
+        let waited = work.limits.ask_timeout.saturating_sub(until.saturating_duration_since(now));
+        (waited >= UNDISTURBED).then_some((by_owner[&work.principal], waited, *name))
+    });
+    waiting.max_by_key(|(held, waited, _)| (*held, *waited)).map(|(_, _, name)| name)
 }
 
 /// What a server has to end a call whose client did not come back.

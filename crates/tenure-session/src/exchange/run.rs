@@ -158,7 +158,8 @@ impl Run {
                     Poll::Pending => state = work.state.lock(),
                 }
                 // Nobody was there to be woken by what happened meanwhile.
-                if state.outcome.is_some() || state.end.is_some() || state.turn != self.turn {
+                let is_new = !state.said.is_empty() || state.outcome.is_some() || state.end.is_some();
+                if is_new || state.turn != self.turn {
                     continue;
                 }
             }
@@ -206,10 +207,10 @@ impl Run {
         }
     }
 
-    /// When the server's time is up. A listen has none.
+    /// When the server's time is up. A listen has none once it was acknowledged.
     fn deadline(&self, state: &State, now: Instant) -> Instant {
         let limits = &self.work.limits;
-        if self.work.is_listen() {
+        if self.work.is_listen() && state.is_acknowledged {
             return now + FAR;
         }
         let quiet = state.progressed.unwrap_or(self.began).max(self.began) + limits.request_timeout;

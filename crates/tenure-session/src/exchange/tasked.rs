@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
 use super::capability::Capability;
-use super::exchanges::Inner;
+use super::exchanges::{Inner, Listed};
 use super::parks::LAST_WORDS;
 use super::results::ResultType;
 use super::run::{Run, Source, Turn, panicked};
@@ -56,7 +56,13 @@ impl Work {
 
     /// Makes a task of the call, with the questions that no attempt was given yet. `None` if the attempt is not the
     /// one of the moment any more, or there is an answer already.
-    pub(super) fn adopt(&self, turn: u64, begun: Begun, request: &Request) -> Option<(Arc<Live>, Vec<Wish>)> {
+    pub(super) fn adopt(
+        &self,
+        turn: u64,
+        begun: Begun,
+        request: &Request,
+        listed: Listed,
+    ) -> Option<(Arc<Live>, Vec<Wish>)> {
         let (live, asked, wishes) = {
             let mut state = self.state.lock();
             if state.turn != turn || state.is_over || state.outcome.is_some() {
@@ -64,6 +70,7 @@ impl Work {
             }
             let live = begun.keep();
             state.task = Some(Tasked { live: Arc::clone(&live), request: request.clone() });
+            state.listed = Some(listed);
             state.asked_at = None;
             (live, std::mem::take(&mut state.asked), std::mem::take(&mut state.wishes))
         };
@@ -141,7 +148,9 @@ impl Run {
     }
 
     fn become_task(&mut self, begun: Begun) -> Option<Turn> {
-        let (live, wishes) = self.work.adopt(self.turn, begun, &self.request)?;
+        // Before this attempt ends, or a shutdown could find nothing to wait for.
+        let listed = self.inner.list_task(&self.work, self.turn);
+        let (live, wishes) = self.work.adopt(self.turn, begun, &self.request, listed)?;
         self.inner.unpark(&self.work);
         match std::mem::replace(&mut self.source, Source::Elsewhere) {
             Source::Here(reply) => {
@@ -169,7 +178,7 @@ impl Inner {
     pub(super) async fn carried_out(self: Arc<Self>, work: Arc<Work>, task: Tasked, reply: BoxFuture<Reply>) {
         let Tasked { live, request } = task;
         // A shutdown waits for it, and then ends it.
-        let listed = self.list_task(&work);
+        let listed = work.state.lock().listed.take();
         self.ends(&work);
         let mut reply = AssertUnwindSafe(reply).catch_unwind();
         let failed = |reason, message: &'static str| task::End::Failed(RpcError::of(reason, message));

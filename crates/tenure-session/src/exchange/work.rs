@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::capability::{self, Capability};
+use super::exchanges::Listed;
 use super::ladder::Streams;
 use super::limits::ExchangeLimits;
 use super::meta::Meta;
@@ -75,6 +76,8 @@ pub(super) struct State {
     pub(super) wishes: Vec<Wish>,
     /// The task that it became.
     pub(super) task: Option<Tasked>,
+    /// Keeps that task in the list until whoever carries it out takes over.
+    pub(super) listed: Option<Listed>,
     /// The tasks of ours that a listen hears of.
     pub(super) watched: Vec<String>,
     /// Whether a listen has been acknowledged.
@@ -158,6 +161,7 @@ impl Work {
             end: None,
             wishes: Vec::new(),
             task: None,
+            listed: None,
             watched: Vec::new(),
             is_acknowledged: false,
             waker: None,
@@ -224,10 +228,11 @@ impl Work {
     }
 
     /// Goes on with another attempt, which may bring answers. Those that it brings not, or in a shape that is none,
-    /// are asked for again. Returns the attempt's turn; `None` if the call is over.
+    /// are asked for again. Returns the attempt's turn; `None` if the call is over, or has become a task.
     pub(super) fn resume(&self, mut attempt: Attempt) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.is_over {
+        // Of a task its client hears by asking for it.
+        if state.is_over || state.task.is_some() {
             return None;
         }
         state.turn += 1;

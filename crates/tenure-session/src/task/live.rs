@@ -83,6 +83,10 @@ impl Live {
     pub(crate) fn ask(&self, mut question: Question, answer: oneshot::Sender<Reply>) {
         {
             let mut state = self.state.lock();
+            if state.end.is_some() {
+                // Nobody will come for it. Whoever asks is told so, since nothing is left that could answer.
+                return;
+            }
             let mut number = 2;
             let wanted = question.key.clone();
             while state.keys.contains(&question.key) {
@@ -175,5 +179,38 @@ impl Live {
 impl std::fmt::Debug for Live {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Live").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::rules::tasks::Status;
+    use crate::method::Method;
+
+    #[tokio::test]
+    async fn a_question_after_the_end_is_answered_too() {
+        let head = Head {
+            owner: None,
+            route: None,
+            tool: "dig".to_owned(),
+            created: 0,
+            updated: 0,
+            ttl_ms: 1000,
+            poll_ms: 1000,
+            status: Status::Working,
+        };
+        let key = SessionKey::from_bytes([0; 16]);
+        let live = Live::new(TaskId::random(), key, head, Version(1), Weak::new());
+        let ask = || {
+            let question = Question { key: "q".to_owned(), method: Method::ElicitationCreate, params: None };
+            let (answer, answered) = oneshot::channel();
+            live.ask(question, answer);
+            answered
+        };
+        let before = ask();
+        assert!(live.decide(End::Cancelled));
+        assert!(before.await.is_err());
+        assert!(ask().await.is_err(), "nobody will ever come for it");
     }
 }

@@ -25,6 +25,9 @@ use crate::runtime::Census;
 /// What a client has to wait for at most until its cancellation is in the store.
 const CANCEL_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long the store may take to answer what was asked of it before the end.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
 /// How soon an end is written again that the store did not take, and how late at most.
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
 const AGAIN_LAST: Duration = Duration::from_secs(5);
@@ -83,11 +86,14 @@ impl Tasks {
         Self(inner)
     }
 
-    /// Stops what runs in the background; the tasks stay where they are.
+    /// Stops what runs in the background; the tasks stay where they are. A store that does not answer is left to the end
+    /// of the process.
     pub async fn stop(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
-        self.0.tasks.wait().await;
+        if tokio::time::timeout(STOP_WITHIN, self.0.tasks.wait()).await.is_err() {
+            tracing::warn!(writes = self.0.tasks.len(), "the store of tasks did not answer before the end");
+        }
     }
 
     /// The bounds in force.

@@ -6,11 +6,14 @@ use crate::error::{Error, Reason, RpcError};
 use crate::id::SessionKey;
 use crate::port::store::{Expected, StoreError};
 
+/// How often a record is looked at whose end is in doubt.
+const TRIES: usize = 8;
+
 impl Inner {
     /// A task that nobody here is at work on. If it has not ended, its process has, and with it the handler, what it
     /// knew and whatever it asked: the task failed, and that is written down before anybody hears of it.
     pub(super) async fn wake(&self, whose: &Whose, key: SessionKey) -> Result<TaskRecord, Error> {
-        loop {
+        for _ in 0..TRIES {
             let now = self.clock.now();
             let (version, record) = self.kept(key).await?.ok_or_else(not_found)?;
             let head = &record.head;
@@ -38,5 +41,6 @@ impl Inner {
                 Err(error) => return Err(unavailable(error)),
             }
         }
+        Err(unavailable(StoreError::Unknown))
     }
 }

@@ -10,7 +10,7 @@ use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Reply};
 use tenure_session::port::responder::Responder;
 
-use super::support::{Making, Try, World, flow_of, is_quiet, next, pass, seconds, settle};
+use super::support::{Making, Try, World, flow_of, gist, is_quiet, next, pass, seconds, settle};
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
@@ -215,4 +215,25 @@ async fn news_of_a_call_goes_to_those_who_listen() {
     assert_eq!(world.ask(&Try::tool()).await["result"]["resultType"], "complete");
     assert_eq!(method(&next(&mut flow).await), "tools/list_changed");
     assert_eq!(next(&mut flow).await["params"]["uri"], "a:b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listen_that_nobody_acknowledges_ends_and_one_that_somebody_does_goes_on() {
+    let mut world = World::new();
+    let listen = Try::listen(&json!({ "toolsListChanged": true }));
+    let (waiting, asked) = world.begin(&listen).await;
+    // It becomes a stream meanwhile, of which nothing else would ever come.
+    let mut flow = flow_of(waiting.await.unwrap());
+    let ended = tokio::time::timeout(seconds(1000), next(&mut flow)).await.expect("it ends in time");
+    assert_eq!(gist(&ended), "error 1 timed_out");
+    asked.dropped().await;
+    drop(flow);
+    world.assert_idle();
+
+    let (waiting, asked) = world.begin(&listen).await;
+    asked.acknowledge(&[]).await;
+    let mut flow = flow_of(waiting.await.unwrap());
+    assert_eq!(method(&next(&mut flow).await), "subscriptions/acknowledged");
+    assert!(tokio::time::timeout(seconds(100_000), flow.next()).await.is_err(), "it has all the time");
+    assert!(!asked.is_dropped());
 }

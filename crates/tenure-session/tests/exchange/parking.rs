@@ -130,6 +130,32 @@ async fn only_so_many_calls_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn those_who_do_not_come_back_make_room_for_others() {
+    let mut world = World::with(|limits| limits.max_parked = 3);
+    let (ann, bob) = (Try::tool().by("ann"), Try::tool().by("bob"));
+    let (bobs, _bobs_call, bobs_answered) = world.asking(&bob, "elicitation/create").await;
+    pass(seconds(1)).await;
+    let (anns, anns_call, anns_answered) = world.asking(&ann, "elicitation/create").await;
+    let (_, _, _answered) = world.asking(&ann, "elicitation/create").await;
+    pass(seconds(28)).await;
+    let (waiting, call) = world.begin(&bob).await;
+    let _refused = question(&call, "elicitation/create", json!({}));
+    assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-31029, "too_many_requests"), "not so soon");
+    pass(seconds(5)).await;
+    // Of whoever has most, and of those the first.
+    let (_, _call, _answered) = world.asking(&bob, "elicitation/create").await;
+    assert_eq!(world.tallies().parked, 3);
+    assert_eq!(value(anns_answered.await.unwrap())["error"]["data"]["reason"], "client_gone");
+    settle().await;
+    assert!(anns_call.is_dropped());
+    let late = world.ask(&ann.again(&anns, &json!({ "q1": accepted("Ann") }))).await;
+    assert_eq!(late["refused"], "invalid_request_state");
+    let back = world.send(&bob.again(&bobs, &json!({ "q1": accepted("Bob") })));
+    assert_eq!(value(bobs_answered.await.unwrap()), accepted("Bob"));
+    drop(back);
+}
+
+#[tokio::test(start_paused = true)]
 async fn none_may_wait_where_none_is_allowed() {
     let mut world = World::with(|limits| limits.max_parked = 0);
     let (waiting, call) = world.begin(&Try::tool()).await;

@@ -275,3 +275,12 @@ async fn questions_that_are_too_large_end_the_call() {
     assert!(call.is_dropped(), "nobody can come back for it");
     world.assert_idle();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_what_no_client_knows_is_at_fault_and_not_unknown() {
+    let mut world = World::new();
+    let (waiting, call) = world.begin(&Try::tool()).await;
+    let odd = json!({ "method": "elicitation/create", "params": { "mode": "voice", "message": "who?" } });
+    call.answer(&json!({ "resultType": "input_required", "inputRequests": { "odd": odd } }));
+    assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-32603, "internal"));
+}

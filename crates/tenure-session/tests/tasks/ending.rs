@@ -1,13 +1,16 @@
 //! How tasks end that do not end by themselves, and how long they are kept.
 
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::json;
 use tenure_session::call::TaskWish;
+use tenure_session::exchange::{self, Answer};
 use tenure_session::task::TaskLimits;
-use tenure_session::{Method, RawJson};
+use tenure_session::{Eras, Method, RawJson};
 
-use crate::support::{Engine, MINUTE, SECOND, World, ann, on_every_engine};
+use crate::support::{Engine, MINUTE, SECOND, World, ann, caller, on_every_engine, request};
 
 on_every_engine!(
     a_cancelled_task_stays_cancelled,
@@ -49,7 +52,7 @@ async fn a_cancellation_is_acknowledged_when_it_is_kept(engine: Engine) {
     let mut world = World::new(engine);
     let (id, _asked) = world.task(&ann()).await;
     world.store.fail_puts(true);
-    let cancel = world.send(&ann(), crate::support::request("tasks/cancel", json!({ "taskId": id })));
+    let cancel = world.send(&ann(), request("tasks/cancel", json!({ "taskId": id })));
     let puts = world.store.puts();
     while world.store.puts() < puts + 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -65,7 +68,7 @@ async fn a_task_ends_once_whoever_ends_it(engine: Engine) {
     let mut world = World::new(engine);
     for _ in 0..50 {
         let (id, asked) = world.task(&ann()).await;
-        let cancel = world.send(&ann(), crate::support::request("tasks/cancel", json!({ "taskId": id })));
+        let cancel = world.send(&ann(), request("tasks/cancel", json!({ "taskId": id })));
         asked.answer(&json!({ "content": [] }));
         assert_eq!(cancel.await.unwrap()["result"]["resultType"], "complete");
         let first = world.get(&ann(), &id).await["result"].take();
@@ -152,4 +155,40 @@ async fn an_outcome_is_kept_for_its_time_and_then_forgotten() {
     assert_eq!((world.records().await, world.tasks.count()), (0, 0));
     assert!(world.server.is_quiet());
     drop(world.task(&ann()).await);
+}
+
+/// What comes of it so far.
+async fn once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_a_task_that_its_client_has_just_heard_of() {
+    let mut world = World::new(Engine::memory());
+    let checked = exchange::check(request("tools/call", json!({ "name": "dig" })), None, Eras::Both).unwrap();
+    // Polled by hand, so that nobody else does anything between the answer and the stop.
+    let mut calling = Box::pin(world.exchanges.request(checked, caller(&ann())));
+    assert!(once(&mut calling).await.is_pending());
+    let asked = world.server.expect("tools/call").await;
+    let context = asked.context.clone();
+    let mut becoming = Box::pin(context.become_task(TaskWish::default()));
+    assert!(once(&mut becoming).await.is_pending());
+    let answer = loop {
+        match once(&mut calling).await {
+            Poll::Ready(answer) => break answer,
+            Poll::Pending => tokio::task::yield_now().await,
+        }
+    };
+    drop(calling);
+    let mut stopping = Box::pin(world.exchanges.shut_down(MINUTE));
+    assert!(once(&mut stopping).await.is_pending());
+    let Answer::Json { body, .. } = answer else { panic!("the task, not {answer:?}") };
+    let id = crate::support::id(&serde_json::from_slice(&body).unwrap());
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    asked.answer(&json!({ "content": ["in time"] }));
+    assert_eq!(stopping.await, 0);
+    let world = world.stopped().await;
+    assert_eq!(world.get(&ann(), &id).await["result"]["result"]["content"], json!(["in time"]));
 }

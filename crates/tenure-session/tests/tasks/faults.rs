@@ -122,3 +122,18 @@ async fn an_interrupted_task_whose_answer_is_lost_is_looked_at_again(engine: Eng
         assert_eq!(world.get(&ann(), &id).await["result"]["status"], "failed", "{put:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_a_store_that_never_answers() {
+    let mut world = World::new(Engine::memory());
+    let answer = world.send(&ann(), request("tools/call", json!({ "name": "dig" })));
+    let asked = world.server.expect("tools/call").await;
+    world.store.hold_answer_of_next_put();
+    let context = asked.context.clone();
+    let becoming = tokio::spawn(async move { context.become_task(TaskWish::default()).await });
+    let stopping = world.exchanges.shut_down(Duration::from_secs(1));
+    let stopped = tokio::time::timeout(Duration::from_secs(60), stopping).await;
+    assert_eq!(stopped.expect("it stops in time"), 1);
+    assert_eq!(answer.await.unwrap()["error"]["data"]["reason"], "interrupted");
+    assert!(becoming.await.unwrap().is_err());
+}

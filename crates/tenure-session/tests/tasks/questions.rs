@@ -6,7 +6,7 @@ use tenure_session::{Method, RawJson, RpcError};
 use tenure_testkit::fake_responder::Asked;
 use tokio::task::JoinHandle;
 
-use crate::support::{Engine, World, ann, id, on_every_engine, request};
+use crate::support::{Engine, SECOND, World, ann, id, on_every_engine, request};
 
 on_every_engine!(
     questions_wait_for_the_client_to_come,
@@ -202,4 +202,33 @@ async fn whoever_asks_for_what_the_client_cannot_is_told(engine: Engine) {
     let error = asked.context.ask(&Method::RootsList, None).await.unwrap_err();
     assert_eq!(error.code(), -32021);
     assert_eq!(world.get(&ann(), &id).await["result"]["status"], "working");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_an_attempt_that_came_at_the_last_moment_ends_too() {
+    let mut world = World::new(Engine::memory());
+    let call = |more: Value| {
+        let mut params = json!({ "name": "dig" });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        request("tools/call", params)
+    };
+    let first = world.send(&ann(), call(json!({})));
+    let asked = world.server.expect("tools/call").await;
+    let context = asked.context.clone();
+    let question =
+        tokio::spawn(
+            async move { context.ask(&Method::ElicitationCreate, Some(&RawJson::EMPTY_OBJECT)).await },
+        );
+    let state = first.await.unwrap()["result"]["requestState"].take();
+    // Nobody came, and the server has a moment for its last words. The clock of states stands still, as if it had been
+    // turned back: the state is still good.
+    assert_eq!(question.await.unwrap().unwrap().bytes(), r#"{"action":"cancel"}"#);
+    let second = world.send(&ann(), call(json!({ "requestState": state })));
+    assert_eq!(asked.context.become_task(TaskWish::default()).await, Ok(Became::Task));
+    let id = id(&second.await.unwrap());
+    tokio::time::sleep(10 * SECOND).await;
+    let task = world.get(&ann(), &id).await["result"].take();
+    assert_eq!((&task["status"], &task["error"]["data"]["reason"]), (&json!("failed"), &json!("timed_out")));
+    assert_eq!(world.tasks.live(), 0);
+    assert_eq!(world.exchanges.shut_down(SECOND).await, 0);
 }

@@ -1,6 +1,5 @@
 //! The bodies we send: nothing, one buffer, or a stream of events.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -9,11 +8,12 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tenure_session::Reader;
 use tenure_session::runtime::Item;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
+use tokio_util::task::TaskTracker;
 
 use super::doors::Talk;
 use super::flowing::Flowing;
+use super::paced::{PIECE_BYTES, Paced, Stalled};
 use super::sse;
 
 /// The most that is put into one frame before the client has taken the last one.
@@ -31,7 +31,7 @@ enum Inner {
     Events(Box<Events>),
     Talk(Box<Talk>),
     Flow(Box<Flowing>),
-    Frames(mpsc::Receiver<Bytes>),
+    Paced(Paced),
 }
 
 #[derive(Debug)]
@@ -79,9 +79,16 @@ impl Body {
         Self(Inner::Flow(Box::new(flow)))
     }
 
-    /// Frames that somebody else reads for it.
-    pub(super) fn frames(frames: mpsc::Receiver<Bytes>) -> Self {
-        Self(Inner::Frames(frames))
+    pub(super) fn paced(paced: Paced) -> Self {
+        Self(Inner::Paced(paced))
+    }
+
+    /// The same for a stream of HTTP/2, if it is more than a connection should hold for each of them.
+    pub(super) fn at_pace(self, tasks: &TaskTracker, stall: Duration) -> Self {
+        match self.0 {
+            Inner::Full(bytes) if bytes.len() > PIECE_BYTES => Self::paced(Paced::whole(bytes, tasks, stall)),
+            other => Self(other),
+        }
     }
 
     pub(super) fn talk(talk: Talk) -> Self {
@@ -136,12 +143,12 @@ impl Events {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Stalled;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Stalled>>> {
         let bytes = match &mut self.0 {
             Inner::Empty => None,
             Inner::Full(bytes) => {
@@ -157,7 +164,9 @@ impl http_body::Body for Body {
             Inner::Events(events) => std::task::ready!(events.poll(cx)),
             Inner::Talk(talk) => std::task::ready!(talk.poll(cx)),
             Inner::Flow(flow) => std::task::ready!(flow.poll(cx)),
-            Inner::Frames(frames) => std::task::ready!(frames.poll_recv(cx)),
+            Inner::Paced(paced) => {
+                return paced.poll(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)));
+            }
         };
         Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -171,7 +180,8 @@ impl http_body::Body for Body {
             Inner::Empty => SizeHint::with_exact(0),
             Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Inner::Comment(text) => SizeHint::with_exact(text.len() as u64),
-            Inner::Events(_) | Inner::Talk(_) | Inner::Flow(_) | Inner::Frames(_) => SizeHint::default(),
+            Inner::Paced(paced) => paced.left().map_or_else(SizeHint::default, SizeHint::with_exact),
+            Inner::Events(_) | Inner::Talk(_) | Inner::Flow(_) => SizeHint::default(),
         }
     }
 }

@@ -32,7 +32,7 @@ impl Endpoint {
         self.0.exchanges.as_ref().map_or(Eras::Legacy, Exchanges::eras)
     }
 
-    /// Whether anything but a POST with these headers has nothing here that it could be about.
+    /// Whether there are no sessions that a request with these headers could be about.
     pub(super) fn has_no_sessions_for(&self, headers: &HeaderMap) -> bool {
         is_modern(headers) || self.eras() == Eras::Modern
     }
@@ -89,7 +89,7 @@ impl Endpoint {
             Answer::Stream(flow) => {
                 let flow = Flowing::new(flow, self.0.rules.keep_alive);
                 event_stream(match parts.version {
-                    Version::HTTP_2 => Body::frames(flow.pumped(&self.0.tasks, self.0.rules.stall_timeout)),
+                    Version::HTTP_2 => Body::paced(flow.paced(&self.0.tasks, self.0.rules.stall_timeout)),
                     _ => Body::flow(flow),
                 })
             }
@@ -98,7 +98,7 @@ impl Endpoint {
 }
 
 /// Whether the headers alone say that a POST is of the modern era.
-pub(super) fn is_modern(headers: &HeaderMap) -> bool {
+fn is_modern(headers: &HeaderMap) -> bool {
     protocol::belongs(Shape::NoMessage, None, headers::protocol_version(headers)) == Era::Modern
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tenure_session::exchange::Flow;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 use tokio_util::task::TaskTracker;
 
 use super::body::FRAME_BYTES;
+use super::paced::Paced;
 use super::sse;
 
 /// The messages of an exchange, with comments where nothing is said.
@@ -51,26 +51,8 @@ impl Flowing {
         Poll::Ready(Some(out.freeze()))
     }
 
-    /// Reads it in a task of its own, and gives it up when the client makes no room for what there is for `stall`.
-    ///
-    /// For HTTP/2, where a stream can be stuck while its connection is in good order. Nobody polls the body of such a
-    /// stream, so without this its call would have all the time in the world.
-    pub(super) fn pumped(mut self, tasks: &TaskTracker, stall: Duration) -> mpsc::Receiver<Bytes> {
-        let (sender, frames) = mpsc::channel(1);
-        tasks.spawn(async move {
-            loop {
-                let frame = tokio::select! {
-                    frame = std::future::poll_fn(|cx| self.poll(cx)) => frame,
-                    () = sender.closed() => return,
-                };
-                let Some(frame) = frame else { return };
-                match tokio::time::timeout(stall, sender.send(frame)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return,
-                    Err(_) => return tracing::debug!("the client stopped reading a stream"),
-                }
-            }
-        });
-        frames
+    /// For HTTP/2: without this the call of a stream that is stuck would have all the time in the world.
+    pub(super) fn paced(mut self, tasks: &TaskTracker, stall: Duration) -> Paced {
+        Paced::new(move |cx| self.poll(cx), tasks, stall)
     }
 }

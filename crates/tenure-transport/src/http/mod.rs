@@ -1,8 +1,9 @@
 //! Streamable HTTP of both eras at one path, and the doors for older clients beside it.
 //!
 //! A request passes `guard` (Host, Origin), `headers` (what the headers say), then `post`, `get` or
-//! `delete`; a POST of the modern era goes on in `exchange`. Every refusal becomes a response in `reject` and nowhere else. Streams are written by
-//! [`sse`]. The answer to a POST takes its shape in `answer`; what else is open is in `doors`.
+//! `delete`; a POST of the modern era goes on in `exchange`. Every refusal becomes a response in `reject` and nowhere else.
+//! Streams are written by [`sse`]. The answer to a POST takes its shape in `answer`, and over HTTP/2 its pace in `paced`;
+//! what else is open is in `doors`.
 
 mod answer;
 mod body;
@@ -14,6 +15,7 @@ mod flowing;
 mod get;
 mod guard;
 mod headers;
+mod paced;
 mod post;
 mod reject;
 mod router;
@@ -24,4 +26,5 @@ pub use doors::Doors;
 pub(crate) use doors::Seat;
 pub use endpoint::{Endpoint, Remote, Rules};
 pub use guard::{AllowedHosts, AllowedOrigins};
+pub use paced::Stalled;
 pub use router::Router;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use tenure_session::protocol::{self, Era, EraFault, Shape};
 use tenure_session::{Error, Incoming, Message, Method, RawJson, Reason, Request, Session};
@@ -13,7 +13,7 @@ use tenure_session::{Error, Incoming, Message, Method, RawJson, Reason, Request,
 use super::answer::{Asked, Manner};
 use super::body::Body;
 use super::endpoint::{Endpoint, Remote, with_session};
-use super::exchange::{self, Belongs};
+use super::exchange::Belongs;
 use super::headers;
 use super::reject::{empty, malformed, reject};
 
@@ -30,7 +30,7 @@ impl Endpoint {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         // A client of the modern era may take JSON alone.
-        let is_modern = manner == Manner::Streamable && exchange::is_modern(&parts.headers);
+        let is_modern = manner == Manner::Streamable && self.has_no_sessions_for(&parts.headers);
         let checked = headers::check_content_type(&parts.headers)
             .and_then(|()| if is_modern { Ok(()) } else { manner.check_accept(&parts.headers) });
         if let Err(error) = checked {
@@ -40,7 +40,7 @@ impl Endpoint {
             Ok(body) => body,
             Err(error) => return reject(&error, None),
         };
-        match Incoming::parse(&body) {
+        let response = match Incoming::parse(&body) {
             Err(fault) => malformed(&fault),
             Ok(Incoming::Batch(elements)) => {
                 match Box::pin(self.batch(parts, elements, remote, manner)).await {
@@ -58,6 +58,10 @@ impl Endpoint {
                     Err(error) => manner.refuse(&error, id.as_ref()),
                 }
             }
+        };
+        match parts.version {
+            Version::HTTP_2 => response.map(|body| body.at_pace(&self.0.tasks, self.0.rules.stall_timeout)),
+            _ => response,
         }
     }
 

@@ -323,7 +323,8 @@ keys! {
 
     /// Requests without a session that are answered at once, listens among them. Beyond it they get 429.
     "exchanges.max_running": Count<1> => config.exchanges.max_running;
-    /// Calls that wait for their client to come back with the answers to questions.
+    /// Calls that wait for their client to come back with the answers to questions. Beyond it the one that has waited
+    /// longest is given up if that is 30 seconds or more, and the next is refused otherwise.
     "exchanges.max_parked": Count<0> => config.exchanges.max_parked;
     /// How long an answer may take before it becomes a stream, so that proxies see that something goes on. The status
     /// of a stream is always 200, so it should not be short.

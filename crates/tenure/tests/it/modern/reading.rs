@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::net::TcpSocket;
 
 use super::support::{Steered, call, listen, post, say};
-use crate::http2_and_tls::client::Http2;
+use crate::http2_and_tls::client::{Http2, json as json_of};
 use crate::support::client::{self, Connection};
 use crate::support::events::Item;
 use crate::support::wait::within;
@@ -67,6 +67,24 @@ async fn a_client_of_http2_that_gives_no_room_is_given_up() {
         unread.push(response);
         asked.dropped().await;
     }
+    steered.idle().await;
+}
+
+#[tokio::test]
+async fn an_answer_over_http2_comes_whole_to_a_client_that_gives_little_room() {
+    let mut steered = Steered::start().await;
+    let origin = format!("http://{}", steered.address());
+    let mut client = Http2::with_room(client::connect(steered.address()).await, &origin, 1000).await;
+    let head = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "t")];
+    let large = "x".repeat(1 << 20);
+    let (response, ()) =
+        tokio::join!(client.send("POST", "application/json", &head, call().to_string()), async {
+            steered.server.next().await.answer(&json!({ "text": large }))
+        });
+    assert_eq!(response.headers()["content-type"], "application/json");
+    let length: usize = response.headers()["content-length"].to_str().unwrap().parse().unwrap();
+    assert!(length > large.len());
+    assert_eq!(json_of(response).await["result"]["text"], large);
     steered.idle().await;
 }
 
