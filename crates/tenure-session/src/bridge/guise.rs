@@ -14,7 +14,7 @@ use super::rules::progress::Series;
 use super::rules::request::{self, Sender};
 use crate::call::{CallContext, Stage};
 use crate::error::{Error, RpcError};
-use crate::id::Route;
+use crate::id::{Principal, Route};
 use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -154,3 +154,7 @@ impl Stage for Guise {
         self.context.route()
     }
 }
+
+    fn principal(&self) -> Principal {
+        self.context.caller().principal.clone()
+    }
