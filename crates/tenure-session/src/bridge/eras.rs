@@ -250,6 +250,13 @@ impl Responder for EitherEra {
         self.likely().server_info()
     }
 
+    fn close(&self) -> BoxFuture<()> {
+        let (modern, exchanges) = (self.0.modern.close(), self.0.exchanges.close());
+        Box::pin(async move {
+            tokio::join!(modern, exchanges);
+        })
+    }
+
     fn begin(&self, fanout: Fanout) {
         self.0.modern.begin(fanout.clone());
         self.0.exchanges.begin(fanout);

@@ -208,3 +208,8 @@ impl std::fmt::Debug for ExchangesOnSessions {
         f.debug_struct("ExchangesOnSessions").field("sessions", &self.sessions()).finish_non_exhaustive()
     }
 }
+    fn close(&self) -> BoxFuture<()> {
+        let pool = Arc::clone(&self.pool);
+        Box::pin(async move { pool.close().await })
+    }
+

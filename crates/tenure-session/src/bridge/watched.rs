@@ -102,6 +102,10 @@ impl Responder for WatchedResponder {
         self.inner.server_info()
     }
 
+    fn close(&self) -> BoxFuture<()> {
+        self.inner.close()
+    }
+
     fn begin(&self, fanout: Fanout) {
         // Both runtimes say so, and it is one server.
         if !self.begun.swap(true, Ordering::AcqRel) {

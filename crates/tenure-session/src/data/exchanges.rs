@@ -17,7 +17,7 @@ use crate::bridge::rules::edit::{self, Object};
 use crate::call::Fanout;
 use crate::error::{Reason, RpcError};
 use crate::exchange::results;
-use crate::id::Principal;
+use crate::id::{Principal, Route};
 use crate::message::RawJson;
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -78,8 +78,16 @@ impl Responder for DataResponder {
         self.0.inner.keeps_request_states()
     }
 
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        self.0.inner.keeps_tasks(route)
+    }
+
     fn server_info(&self) -> Option<RawJson> {
         self.0.inner.server_info()
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        self.0.inner.close()
     }
 
     fn begin(&self, fanout: Fanout) {

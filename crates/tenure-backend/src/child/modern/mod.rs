@@ -74,14 +74,6 @@ impl ChildResponder {
         Self { inner: Arc::new(Inner { starter, slots: Mutex::default() }) }
     }
 
-    /// Ends all children; resolves when they are gone. What they were asked meanwhile fails, and whatever is asked
-    /// later starts another.
-    pub fn close(&self) -> BoxFuture<()> {
-        let servers: Vec<_> = self.inner.slots.lock().values().filter_map(|slot| slot.running()).collect();
-        let ends: Vec<_> = servers.iter().map(|server| server.end()).collect();
-        Box::pin(async move { drop(futures_util::future::join_all(ends).await) })
-    }
-
     /// # Cancel safety
     /// Dropping it withdraws the request.
     fn ask(&self, call: Call) -> impl Future<Output = Answer> + Send + use<> {
@@ -100,6 +92,14 @@ impl Responder for ChildResponder {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
         let asking = self.ask(call);
         Box::pin(async move { Attempt { way: Way::Pipes, answer: asking.await }.into_reply() })
+    }
+
+    /// Ends all children; resolves when they are gone. What they were asked meanwhile fails, and whatever is asked
+    /// later starts another.
+    fn close(&self) -> BoxFuture<()> {
+        let servers: Vec<_> = self.inner.slots.lock().values().filter_map(|slot| slot.running()).collect();
+        let ends: Vec<_> = servers.iter().map(|server| server.end()).collect();
+        Box::pin(async move { drop(futures_util::future::join_all(ends).await) })
     }
 
     fn keeps_request_states(&self) -> bool {
