@@ -94,6 +94,12 @@ impl Responder for Responders {
         self.0.at(route).is_none_or(|server| server.responder.keeps_tasks(route))
     }
 
+    fn close(&self) -> BoxFuture<()> {
+        let servers = std::iter::once(&self.0.main).chain(self.0.named.values());
+        let ends: Vec<_> = servers.map(|server| server.responder.close()).collect();
+        Box::pin(async move { drop(futures_util::future::join_all(ends).await) })
+    }
+
     fn begin(&self, fanout: Fanout) {
         for (name, server) in &self.0.named {
             server.responder.begin(fanout.on(Route::named(name)));

@@ -189,6 +189,7 @@ async fn watched(served: impl Future<Output = ()>, control: Option<Control>) {
 
 async fn drain(sessions: Sessions, exchanges: Exchanges, grace: Duration) {
     let (interrupted, others) = tokio::join!(sessions.shut_down(grace), exchanges.shut_down(grace));
+    exchanges.close().await;
     let interrupted = interrupted + others;
     if interrupted > 0 {
         tracing::warn!(interrupted, "requests were still running at the end of the grace period");

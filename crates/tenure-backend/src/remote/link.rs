@@ -186,7 +186,14 @@ impl Remote {
                 self.forgotten();
                 Err(RpcError::refused("The server has forgotten the session"))
             }
-            answer => Err(refusal(answer)),
+            answer => Err(match refusal(answer) {
+                error if NEWER.contains(&error.code()) => {
+                    // Another server has taken its place. It did not take the request, and the way to it is another.
+                    self.outlet.link_lost();
+                    RpcError::refused("The server no longer keeps sessions")
+                }
+                error => error,
+            }),
         }
     }
 
@@ -321,10 +328,8 @@ impl Link for RemoteLink {
         let (remote, stay) = (Arc::clone(&self.remote), self.stay.lock().take());
         let speaker = self.speaker.abort_handle();
         Box::pin(async move {
-            // Without a session there is nothing to end but requests, and their cancellations may still wait.
-            if remote.visit.session.is_none() {
-                drop(tokio::time::timeout(FAREWELL, remote.notes.drained()).await);
-            }
+            // Cancellations may still wait, and to many servers the end of a session does not say the same.
+            drop(tokio::time::timeout(FAREWELL, remote.notes.drained()).await);
             speaker.abort();
             if let Some(stay) = stay {
                 stay.end().await;

@@ -90,3 +90,41 @@ async fn a_child_that_was_asked_in_vain_is_ended_and_one_that_was_not_is_kept() 
         assert_eq!(before == after, is_kept);
     }
 }
+
+#[tokio::test]
+async fn a_modern_program_that_is_busy_is_left_alone_and_stays_modern() {
+    let answer = r#"echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"content\":[{\"text\":\"$$\"}]}}""#;
+    // It does one thing after the other, and the slow one only when somebody lets it.
+    let busy = format!("{DISCOVERED} ;; *slow*) kill -STOP $$; {answer}");
+    let mut command = script(&serving(&busy, UNKNOWN));
+    let patience = Duration::from_millis(500);
+    command.limits = ChildLimits { start_timeout: patience, ..limits() };
+    let responder = ChildBackend::new(command, None).modern();
+    let asks = client();
+    let discovery = || responder.probe(asks.call(1, "server/discover", json!({})));
+    let tool = |name| responder.respond(asks.call(2, "tools/call", json!({ "name": name })));
+    assert_eq!(soon(discovery()).await.verdict(MODERN), Verdict::Yes);
+    let pid = text(soon(tool("pid")).await);
+    let mut slow = tool("slow");
+    assert!(futures_util::poll!(&mut slow).is_pending());
+    let mut asking = discovery();
+    let early = tokio::time::timeout(patience * 3, &mut asking).await;
+    assert!(early.is_err(), "the silence of a program that is busy is no answer: {early:?}");
+    let told = std::process::Command::new("kill").args(["-CONT", &pid]).status().unwrap();
+    assert!(told.success());
+    assert_eq!(text(soon(slow).await), pid);
+    assert_eq!(soon(asking).await.verdict(MODERN), Verdict::Yes);
+    assert_eq!(text(soon(tool("pid")).await), pid, "the same child");
+}
+
+#[tokio::test]
+async fn a_modern_program_that_dies_when_it_is_asked_says_nothing_about_its_era() {
+    let once = format!("{DISCOVERED}; [ -n \"$seen\" ] && exit 1; seen=1");
+    let once = once.replacen("echo", "[ -z \"$seen\" ] && echo", 1);
+    let responder = ChildBackend::new(script(&serving(&once, UNKNOWN)), None).modern();
+    let asks = client();
+    let discovery = || responder.probe(asks.call(1, "server/discover", json!({})));
+    assert_eq!(soon(discovery()).await.verdict(MODERN), Verdict::Yes);
+    assert_eq!(soon(discovery()).await.verdict(MODERN), Verdict::Unknown);
+    assert_eq!(soon(discovery()).await.verdict(MODERN), Verdict::Yes, "of the next child");
+}

@@ -70,7 +70,7 @@ impl Eras {
     ) -> Self {
         let Halves { legacy, modern, over, only, ttl } = halves;
         let verdicts = Arc::new(Verdicts::new(Arc::clone(&clock), ttl));
-        let legacy = Arc::new(WatchedBackend::new(legacy, Arc::clone(&verdicts)));
+        let legacy = Arc::new(WatchedBackend::new(legacy, over, Arc::clone(&verdicts)));
         let modern = Arc::new(WatchedResponder::new(modern, Arc::clone(&verdicts)));
         Self(Arc::new(Both {
             sessions: SessionsOnExchanges::new(Arc::clone(&modern) as _, clock),
@@ -155,10 +155,7 @@ impl Both {
         match evidence::of_initialize(said) {
             Verdict::No => self.sessions.open(again).await,
             // An answer, but none that says what the server is: perhaps it can be told in the other words.
-            Verdict::Unknown
-                if evidence::may_not_know_initialize(way, said)
-                    && self.verdicts.of(Era::Modern) != Verdict::No =>
-            {
+            Verdict::Unknown if evidence::may_not_know_initialize(way, said) => {
                 self.sessions.open(again).await.map_err(|_| error)
             }
             Verdict::Unknown | Verdict::Yes => Err(error),
@@ -251,6 +248,13 @@ impl Responder for EitherEra {
 
     fn server_info(&self) -> Option<RawJson> {
         self.likely().server_info()
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        let (modern, exchanges) = (self.0.modern.close(), self.0.exchanges.close());
+        Box::pin(async move {
+            tokio::join!(modern, exchanges);
+        })
     }
 
     fn begin(&self, fanout: Fanout) {

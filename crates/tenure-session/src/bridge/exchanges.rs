@@ -20,7 +20,7 @@ use super::rules::{clients::Relayed, codes, questions, request, result};
 use super::turn::Turn;
 use crate::call::{CallContext, Fanout};
 use crate::error::{Reason, RpcError};
-use crate::exchange::ladder;
+use crate::exchange::{ladder, states};
 use crate::id::Route;
 use crate::message::{RawJson, Request};
 use crate::method::Method;
@@ -95,6 +95,13 @@ impl ExchangesOnSessions {
     }
 
     async fn call(&self, request: &Request, context: &CallContext) -> Reply {
+        // Those of ours were opened before. With any other its client means a call that is gone, of another process
+        // perhaps, and what that has done would be done once more.
+        if questions::may_be_asked(&request.method)
+            && states::brought(request.params.as_ref()).map_err(|error| error.to_rpc())?.is_some()
+        {
+            return Err(states::invalid().to_rpc());
+        }
         let key = Key::of(context);
         let series = Arc::new(Mutex::new(Series::default()));
         let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| told(None, &error))?;
@@ -151,6 +158,9 @@ fn translated(request: &Request, turn: &Turn, relayed: Relayed, reply: Reply) ->
         (Err(_), Some(lacking)) => Err(lacking),
         (Err(error), None) => match questions::url_elicitations(&error) {
             Some(asked) if questions::may_be_asked(&request.method) => {
+                if let Some(question) = questions::declined(&asked, request.params.as_ref()) {
+                    return questions::abandoned(&request.method, question, "the user does not want to");
+                }
                 match asked.iter().find(|question| !relayed.allows(question)) {
                     // With no state: the next attempt is the same request from the start.
                     None => Ok(questions::input_required(&asked, None)),
@@ -196,6 +206,11 @@ impl Responder for ExchangesOnSessions {
 
     fn server_info(&self) -> Option<RawJson> {
         self.pool.server_info()
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        let pool = Arc::clone(&self.pool);
+        Box::pin(async move { pool.close().await })
     }
 
     fn begin(&self, fanout: Fanout) {

@@ -4,6 +4,7 @@
 //! request is sent. What has no place on the stream of a request is dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,7 +15,7 @@ use super::rules::progress::Series;
 use super::rules::request::{self, Sender};
 use crate::call::{CallContext, Stage};
 use crate::error::{Error, RpcError};
-use crate::id::Route;
+use crate::id::{Principal, Route};
 use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -58,13 +59,15 @@ pub(super) struct Guise {
     context: CallContext,
     token: Option<RawJson>,
     series: Mutex<Series>,
+    /// How often the request was begun.
+    attempts: AtomicU32,
 }
 
 impl Guise {
     /// For a request with this context; its token of progress is that of the client.
     pub(super) fn new(client: Arc<Client>, context: CallContext) -> Arc<Self> {
         let token = context.progress_token();
-        Arc::new(Self { client, context, token, series: Mutex::default() })
+        Arc::new(Self { client, context, token, series: Mutex::default(), attempts: AtomicU32::new(0) })
     }
 
     /// The client's token of progress.
@@ -74,7 +77,13 @@ impl Guise {
 
     /// The request is sent once more and counts its progress from the start.
     pub(super) fn begins_again(&self) {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
         self.series.lock().restart();
+    }
+
+    /// How often the request was begun.
+    pub(super) fn attempts(&self) -> u32 {
+        self.attempts.load(Ordering::Relaxed)
     }
 
     /// The request as the server gets it.
@@ -152,5 +161,9 @@ impl Stage for Guise {
 
     fn route(&self) -> &Route {
         self.context.route()
+    }
+
+    fn principal(&self) -> Principal {
+        self.context.caller().principal.clone()
     }
 }

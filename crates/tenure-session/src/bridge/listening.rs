@@ -84,6 +84,8 @@ impl Listening {
         tokio::select! {
             biased;
             Ok(honoured) = acknowledged => {
+                // Whatever else a server says, nobody asked for it.
+                let honoured = honoured.within(asked);
                 Ok(Listen { asked: asked.clone(), honoured, began: Instant::now(), ended, _task: task })
             }
             end = &mut ended => Err(match end {

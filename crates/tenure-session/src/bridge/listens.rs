@@ -39,6 +39,8 @@ pub(super) struct Listen {
 
 struct State {
     filter: Filter,
+    /// The server agreed to tell what the filter says.
+    is_agreed: bool,
     waiting: VecDeque<(Method, Option<RawJson>)>,
 }
 
@@ -49,7 +51,7 @@ impl Listens {
         let listen = Arc::new(Listen {
             route: key.route.clone(),
             principal: key.principal.clone(),
-            state: Mutex::new(State { filter, waiting: VecDeque::new() }),
+            state: Mutex::new(State { filter, is_agreed: false, waiting: VecDeque::new() }),
             more: Notify::new(),
         });
         self.watching.fetch_add(usize::from(watches), Ordering::Relaxed);
@@ -70,9 +72,25 @@ impl Listens {
 
     /// The resources that somebody's listens are for.
     pub(super) fn watched(&self, key: &Key) -> BTreeSet<String> {
+        self.uris(key, |_| true)
+    }
+
+    /// Those of them that a server has agreed to tell of.
+    pub(super) fn agreed(&self, key: &Key) -> BTreeSet<String> {
+        self.uris(key, |state| state.is_agreed)
+    }
+
+    fn uris(&self, key: &Key, counts: impl Fn(&State) -> bool) -> BTreeSet<String> {
         let all = self.all.lock();
         let own = all.iter().filter(|listen| listen.belongs(&key.route, Some(&key.principal)));
-        own.flat_map(|listen| listen.state.lock().filter.uris.clone()).collect()
+        let mut uris = BTreeSet::new();
+        for listen in own {
+            let state = listen.state.lock();
+            if counts(&state) {
+                uris.extend(state.filter.uris.iter().cloned());
+            }
+        }
+        uris
     }
 
     /// Tells the listens of a principal, or all at an endpoint.
@@ -131,6 +149,7 @@ impl Listen {
         let mut state = self.state.lock();
         state.waiting.retain(|(method, params)| filter.hears(method, params.as_ref()));
         state.filter = filter;
+        state.is_agreed = true;
     }
 
     /// The next news.

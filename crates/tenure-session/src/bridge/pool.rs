@@ -358,13 +358,14 @@ impl Lease {
         RawJson::trusted(self.pool.next_number().to_string())
     }
 
-    /// Has the server tell of what its principal watches.
+    /// Has the server tell of what its principal watches, as far as it is known to take that: nobody's call waits for
+    /// what somebody else would like to hear.
     pub(super) async fn watch(&self) {
         let slot = self.slot();
         if self.pool.limits.reuse == Reuse::Principal
             && (self.pool.listens.somebody_watches() || slot.watches_something())
         {
-            slot.watch(|| self.pool.listens.watched(&slot.seat.key)).await;
+            slot.watch(|| self.pool.listens.agreed(&slot.seat.key)).await;
         }
     }
 

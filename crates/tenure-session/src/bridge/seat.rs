@@ -15,7 +15,7 @@ use super::rules::questions;
 use super::turn::Turn;
 use crate::call::Stage;
 use crate::error::{Error, RpcError};
-use crate::id::Route;
+use crate::id::{Principal, Route};
 use crate::message::RawJson;
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -162,5 +162,9 @@ impl Stage for Seat {
 
     fn route(&self) -> &Route {
         &self.key.route
+    }
+
+    fn principal(&self) -> Principal {
+        self.key.principal.clone()
     }
 }

@@ -233,7 +233,7 @@ impl Way {
         };
         match rounds::drive(&context, modern, respond).await {
             Ok(result) => Ok(result::to_legacy(&method, &result, self.revision)),
-            Err(error) if self.has_left_the_era(&seen, &error).await => Err(self.another_link()),
+            Err(error) if self.has_left_the_era(&seen, &error).await => Err(self.another_link(&seen)),
             Err(error) => Err(codes::to_legacy(&method, &error)),
         }
     }
@@ -297,10 +297,14 @@ impl Way {
         evidence::of_reply(&self.send(guise, discovery).await, MODERN) == Verdict::No
     }
 
-    /// The server did not take the request, since it is not what it was: the session gets another link.
-    fn another_link(&self) -> RpcError {
+    /// The server did not take the request, since it is not what it was: the session gets another link. One that the
+    /// server before it had begun is not begun anew.
+    fn another_link(&self, guise: &Guise) -> RpcError {
         self.server.discoveries.forget();
         self.outlet.link_lost();
-        RpcError::refused("The server no longer serves the version that was spoken with it")
+        match guise.attempts() {
+            0 | 1 => RpcError::refused("The server no longer serves the version that was spoken with it"),
+            _ => RpcError::of(Reason::Interrupted, "The server was replaced before the request was done"),
+        }
     }
 }

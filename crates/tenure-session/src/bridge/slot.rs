@@ -149,7 +149,8 @@ impl Slot {
         self.watched.lock().retain(|_, told| *told);
     }
 
-    /// Has the server tell of these resources, and of no others.
+    /// Has the server tell of these resources, and of no others. One that does not answer is not asked for the next:
+    /// there may be many, and somebody waits.
     pub(super) async fn watch(&self, wanted: impl Fn() -> BTreeSet<String>) {
         if !self.said.subscribes {
             return;
@@ -158,14 +159,21 @@ impl Slot {
         // Only now: others may have changed it meanwhile.
         let wanted = wanted();
         let watched: BTreeSet<_> = self.watched.lock().keys().cloned().collect();
+        let mut is_silent = false;
         for uri in watched.difference(&wanted) {
             let told = self.watched.lock().remove(uri);
-            if told == Some(true) {
-                drop(self.inquire(&Method::ResourcesUnsubscribe, of_resource(uri)).await);
+            if told == Some(true) && !is_silent {
+                let answer = self.inquire(&Method::ResourcesUnsubscribe, of_resource(uri)).await;
+                is_silent = is_late(&answer);
             }
         }
         for uri in wanted.difference(&watched) {
+            if is_silent {
+                self.watched.lock().insert(uri.clone(), false);
+                continue;
+            }
             let answer = self.inquire(&Method::ResourcesSubscribe, of_resource(uri)).await;
+            is_silent = is_late(&answer);
             if let Err(error) = &answer {
                 tracing::debug!(session = self.seat.label(), %error, "the server does not tell of a resource");
             }
@@ -195,6 +203,10 @@ impl Drop for Slot {
             drop(self.tasks.spawn_on(async move { link.close().await }, &runtime));
         }
     }
+}
+
+fn is_late(answer: &Reply) -> bool {
+    answer.as_ref().is_err_and(|error| error.is(Reason::TimedOut))
 }
 
 fn of_resource(uri: &str) -> RawJson {

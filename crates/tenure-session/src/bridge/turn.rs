@@ -18,7 +18,7 @@ use super::seat::{Seat, ourselves};
 use super::slot::Slot;
 use crate::call::{CallContext, Stage};
 use crate::error::{Error, RpcError};
-use crate::id::Route;
+use crate::id::{Principal, Route};
 use crate::message::RawJson;
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -165,5 +165,9 @@ impl Stage for Turn {
 
     fn route(&self) -> &Route {
         self.context.route()
+    }
+
+    fn principal(&self) -> Principal {
+        self.context.caller().principal.clone()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A verdict holds until it expires or an answer says otherwise. That a server is of no era at all cannot be, so
 //! such a pair of verdicts is none. Those who need to know what nobody knows yet wait for the first of them, who
-//! finds out; if that one learns nothing, each goes on alone.
+//! finds out; if that one learns nothing, or takes long, each goes on alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,9 @@ use tokio::sync::watch;
 
 use super::rules::evidence::Verdict;
 use crate::port::clock::{Clock, Time};
+
+/// How long anybody waits for another to find out: longer than a program has to say that it is modern.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One of the two halves of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +64,11 @@ impl Verdicts {
         }
     }
 
+    /// It is no longer believed that the server is not of an era.
+    pub(super) fn doubt(&self, era: Era) {
+        self.half(era).known.lock().take_if(|(verdict, _)| *verdict == Verdict::No);
+    }
+
     /// Waits until it is known whether the server is of an era, or until it is the caller's turn to find out. The
     /// turn lasts as long as what is given back.
     ///
@@ -81,8 +89,8 @@ impl Verdicts {
                 }
             }
         };
-        // It only ever ends, with its turn.
-        drop(probe.changed().await);
+        // It only ever ends, with its turn. Who holds that may be held up by something of its own.
+        drop(tokio::time::timeout(PATIENCE, probe.changed()).await);
         None
     }
 

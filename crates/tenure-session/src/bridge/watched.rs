@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::probe::{self, Probe};
-use super::rules::evidence::{self, Verdict};
+use super::rules::evidence::{self, Over, Verdict};
 use super::verdicts::{Era, Verdicts};
 use crate::call::Fanout;
 use crate::error::RpcError;
@@ -19,21 +19,29 @@ use crate::protocol::MODERN;
 /// The half with sessions.
 pub(super) struct WatchedBackend {
     inner: Arc<dyn Backend>,
+    over: Over,
     verdicts: Arc<Verdicts>,
 }
 
 impl WatchedBackend {
-    pub(super) fn new(inner: Arc<dyn Backend>, verdicts: Arc<Verdicts>) -> Self {
-        Self { inner, verdicts }
+    pub(super) fn new(inner: Arc<dyn Backend>, over: Over, verdicts: Arc<Verdicts>) -> Self {
+        Self { inner, over, verdicts }
     }
 }
 
 impl Backend for WatchedBackend {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
-        let (opening, verdicts) = (self.inner.open(open), Arc::clone(&self.verdicts));
+        let (opening, over, verdicts) = (self.inner.open(open), self.over, Arc::clone(&self.verdicts));
         Box::pin(async move {
             let opened = opening.await;
             verdicts.note(Era::Legacy, probe::opening(&opened));
+            if let Err(error) = &opened {
+                let (way, said) = evidence::heard(over, error);
+                if evidence::may_not_know_initialize(way, said) {
+                    // Then it may be modern after all, and was only away when it was asked.
+                    verdicts.doubt(Era::Modern);
+                }
+            }
             opened
         })
     }
@@ -92,6 +100,10 @@ impl Responder for WatchedResponder {
 
     fn server_info(&self) -> Option<RawJson> {
         self.inner.server_info()
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        self.inner.close()
     }
 
     fn begin(&self, fanout: Fanout) {

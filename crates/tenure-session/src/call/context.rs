@@ -70,7 +70,8 @@ impl CallContext {
     /// The context of a request of our own on somebody's behalf.
     pub(super) fn on_stage(stage: Arc<dyn Stage>, request: &Request) -> Self {
         let started = stage.started();
-        Self::of(Owner::Stage(stage, true), request, Caller::anonymous("wake"), started)
+        let caller = Caller { principal: stage.principal(), ..Caller::anonymous("wake") };
+        Self::of(Owner::Stage(stage, true), request, caller, started)
     }
 
     fn of(owner: Owner, request: &Request, caller: Caller, started: Time) -> Self {

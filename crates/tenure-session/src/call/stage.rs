@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Became, TaskWish};
 use crate::error::{Error, RpcError};
-use crate::id::Route;
+use crate::id::{Principal, Route};
 use crate::message::RawJson;
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -43,6 +43,10 @@ pub trait Stage: Send + Sync + 'static {
     fn label(&self) -> &str;
     /// The endpoint that the request came to.
     fn route(&self) -> &Route;
+    /// On whose behalf the server is asked something that the client knows nothing of.
+    fn principal(&self) -> Principal {
+        Principal::ANONYMOUS
+    }
     /// Makes a task of the call, where that can be done. See [`CallContext::become_task`](super::CallContext::become_task).
     fn become_task(&self, wish: TaskWish) -> BoxFuture<Result<Became, RpcError>> {
         let _ = wish;

@@ -86,6 +86,10 @@ impl Responder for DataResponder {
         self.0.inner.server_info()
     }
 
+    fn close(&self) -> BoxFuture<()> {
+        self.0.inner.close()
+    }
+
     fn begin(&self, fanout: Fanout) {
         self.0.inner.begin(fanout);
     }

@@ -254,6 +254,17 @@ impl Exchanges {
         left.len()
     }
 
+    /// Lets the server behind go of what it keeps for requests to come. To be said when everything is shut down,
+    /// sessions too: they may use the same server.
+    ///
+    /// # Cancel safety
+    /// What has begun to end goes on ending.
+    pub async fn close(&self) {
+        if tokio::time::timeout(Duration::from_secs(5), self.0.responder.close()).await.is_err() {
+            tracing::warn!("servers behind did not end in time");
+        }
+    }
+
     /// How much is going on.
     pub fn tallies(&self) -> Tallies {
         Tallies {

@@ -26,7 +26,7 @@ pub mod results;
 mod run;
 pub mod sentinel;
 mod speech;
-mod states;
+pub(crate) mod states;
 mod tasked;
 mod work;
 

@@ -13,7 +13,7 @@ use super::work::{Work, client_gone, wake};
 use crate::bridge::rules::edit::{self, Object};
 use crate::call::{Became, News, Stage, TaskWish};
 use crate::error::{Error, Reason, RpcError};
-use crate::id::Route;
+use crate::id::{Principal, Route};
 use crate::message::{self, RawJson};
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -228,6 +228,10 @@ impl Stage for Work {
 
     fn route(&self) -> &Route {
         self.fanout.route()
+    }
+
+    fn principal(&self) -> Principal {
+        self.principal.clone()
     }
 
     fn become_task(&self, wish: TaskWish) -> BoxFuture<Result<Became, RpcError>> {

@@ -105,7 +105,7 @@ fn read(plain: &[u8], now: Time) -> Option<Held> {
 ///
 /// # Errors
 /// When it is no text, or stands twice.
-pub(super) fn brought(params: Option<&RawJson>) -> Result<Option<String>, Error> {
+pub(crate) fn brought(params: Option<&RawJson>) -> Result<Option<String>, Error> {
     let Some(params) = params else { return Ok(None) };
     // Nearly every request is a first attempt.
     static MENTIONED: LazyLock<Mention> = LazyLock::new(|| Mention::of("requestState"));
@@ -124,7 +124,7 @@ pub(super) fn brought(params: Option<&RawJson>) -> Result<Option<String>, Error>
 }
 
 /// The error for a state that cannot be used.
-pub(super) fn invalid() -> Error {
+pub(crate) fn invalid() -> Error {
     Error::new(
         Reason::InvalidRequestState,
         "The requestState is not one of ours, or not for this request, or it is too old: send the request anew without it",

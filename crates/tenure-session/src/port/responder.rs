@@ -18,7 +18,8 @@ use crate::message::RawJson;
 /// 4. What belongs to a request goes through its context, in order, before the answer.
 /// 5. A listen acknowledges before it says anything else.
 /// 6. A result may lack its `resultType`, what it says on caching, and the server's name: they are added.
-/// 7. The error for a capability that the client did not declare (-32021) says which.
+/// 7. After `close` nothing is left at the server that was kept for requests to come.
+/// 8. The error for a capability that the client did not declare (-32021) says which.
 pub trait Responder: Send + Sync + 'static {
     /// Answers a request. Its params are as the client sent them, with `_meta`.
     fn respond(&self, call: Call) -> BoxFuture<Reply>;
@@ -40,6 +41,14 @@ pub trait Responder: Send + Sync + 'static {
     /// What the server is, for results that do not say so themselves.
     fn server_info(&self) -> Option<RawJson> {
         None
+    }
+
+    /// Lets go of what is kept for requests to come: sessions, processes. Said once, after the last call.
+    ///
+    /// # Cancel safety
+    /// What has begun to end goes on ending.
+    fn close(&self) -> BoxFuture<()> {
+        Box::pin(std::future::ready(()))
     }
 
     /// Where news goes that concerns everybody. Said once, before the first call.

@@ -29,7 +29,7 @@ async fn a_request_loses_what_it_says_of_its_client_and_its_result_what_would_be
     let client = FakeClient::new(json!({}));
     let meta = json!({ "x/own": 1, "io.modelcontextprotocol/logLevel": "info" });
     let request = json!({
-        "name": "t", "arguments": {}, "task": { "ttl": 1 }, "requestState": "s", "inputResponses": {}, "_meta": meta,
+        "name": "t", "arguments": {}, "task": { "ttl": 1 }, "inputResponses": {}, "_meta": meta,
     });
     let answer = world.start(client.call(7, "tools/call", request));
     let (level, _) = world.asked().await;

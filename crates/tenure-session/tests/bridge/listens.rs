@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure_session::bridge::{PoolLimits, Reuse};
+use tenure_session::bridge::{ExchangesOnSessions, PoolLimits, Reuse, SessionsOnExchanges};
 use tenure_session::call::{News, Outlet};
 use tenure_session::port::backend::{Call, Reply};
-use tenure_session::{Method, RawJson, Route};
+use tenure_session::port::responder::Responder;
+use tenure_session::{Method, Principal, RawJson, Route};
+use tenure_testkit::clock::TurnableClock;
 use tenure_testkit::fake_backend::{FakeCall, Opens, Seen};
 use tenure_testkit::fake_client::FakeClient;
+use tenure_testkit::fake_responder::{self, FakeResponder};
 use tokio::task::JoinHandle;
 
 use crate::support::{World, by, params, tool, value};
@@ -330,5 +333,49 @@ async fn a_listener_that_falls_behind_is_told_that_everything_changed() {
     let (_, whole) = client.hear().await;
     assert_eq!(whole["uri"], "a:");
     assert!(told.len() < 300, "{}", told.len());
+    listening.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_subscriptions_holds_up_no_calls_and_a_listen_only_once() {
+    let mut world = telling();
+    let client = FakeClient::new(json!({}));
+    let uris: Vec<_> = (0..5).map(|number| format!("a:{number}")).collect();
+    let filter = json!({ "toolsListChanged": true, "resourceSubscriptions": uris });
+    let listening = world.start(listen(&client, 1, &filter));
+    let (held, _) = world.subscribed().await;
+    let answer = world.call("t");
+    let (call, _) = world.asked().await;
+    assert_eq!(call.request.method, Method::ToolsCall, "nobody waits for what another wants to hear");
+    call.answer(&json!({ "content": [] }));
+    answer.await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let (method, params) = client.hear().await;
+    assert_eq!(method, Method::Acknowledged);
+    assert_eq!(params["notifications"], json!({ "toolsListChanged": true }));
+    // Nor does the next call, in the same session or another.
+    let answer = world.call("t");
+    let (call, _) = world.asked().await;
+    assert_eq!(call.request.method, Method::ToolsCall);
+    call.answer(&json!({ "content": [] }));
+    answer.await.unwrap().unwrap();
+    drop(held);
+    listening.abort();
+}
+
+#[tokio::test]
+async fn what_is_asked_by_ourselves_is_asked_on_behalf_of_whoever_the_session_serves() {
+    let (responder, mut server) = FakeResponder::new();
+    let sessions = SessionsOnExchanges::new(responder, Arc::new(TurnableClock::start()));
+    let bridge = ExchangesOnSessions::new(Arc::new(sessions), PoolLimits::default());
+    let client = FakeClient::new(json!({}));
+    let call = by("ann", &client, listen(&client, 1, &json!({ "toolsListChanged": true })));
+    let listening = tokio::spawn(bridge.respond(call));
+    let ann = Principal::named("ann");
+    let discovery = server.expect("server/discover").await;
+    assert_eq!(discovery.context.caller().principal, ann);
+    discovery.answer(&fake_responder::discovery());
+    // A program has a process for each caller, and tells its news there.
+    assert_eq!(server.expect("subscriptions/listen").await.context.caller().principal, ann);
     listening.abort();
 }

@@ -120,12 +120,32 @@ async fn urls_that_have_to_be_visited_are_asked_for_and_the_request_is_sent_agai
     assert_eq!(crate::support::params(&call), json!({ "name": "t", "arguments": { "a": 1 } }));
     call.answer(&json!({ "content": [] }));
     answer.await.unwrap().unwrap();
+    // A user who does not want to is not asked over and over.
+    for action in ["decline", "cancel"] {
+        let retry =
+            json!({ "name": "t", "arguments": { "a": 1 }, "inputResponses": { "q1": { "action": action } } });
+        let answer = world.start(client.call(3, "tools/call", retry));
+        world.script.call().await.end(Err(needed.clone()));
+        let answer = value(answer.await.unwrap());
+        assert_eq!(answer["isError"], true, "{answer}");
+    }
     // One that cannot be sent to a page.
     let answer = world.call("t");
     world.script.call().await.end(Err(needed));
     let answer = value(answer.await.unwrap());
     assert_eq!(answer["error"]["code"], -32021);
     assert_eq!(answer["error"]["data"]["requiredCapabilities"], json!({ "elicitation": { "url": {} } }));
+}
+
+#[tokio::test]
+async fn a_state_that_nobody_knows_never_begins_a_call_anew() {
+    let mut world = World::new();
+    let client = FakeClient::new(json!({ "elicitation": {} }));
+    let answers = json!({ "q1": { "action": "accept", "content": {} } });
+    let retry = json!({ "name": "t", "requestState": "of another process", "inputResponses": answers });
+    let answer = value(world.start(client.call(2, "tools/call", retry)).await.unwrap());
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    assert_eq!(world.done(tool(&client, "t")).await, 1, "nothing came before this");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tenure_session::bridge::probe::{Answer, Attempt, Probe};
 use tenure_session::bridge::rules::evidence::{Over, Way};
-use tenure_session::bridge::{ERA_TTL, Era, Eras, Halves};
+use tenure_session::bridge::{ERA_TTL, Era, Eras, ExchangesOnSessions, Halves, PoolLimits};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
 use tenure_session::port::responder::Responder;
@@ -160,6 +160,19 @@ impl World {
     }
 
     fn with(over: Over, only: Option<Era>) -> Self {
+        Self::over(over, only, |_| Arc::new(Bridge))
+    }
+
+    /// With the real bridge from exchanges to sessions.
+    fn bridged(over: Over) -> Self {
+        Self::over(over, None, |legacy| Arc::new(ExchangesOnSessions::new(legacy, PoolLimits::default())))
+    }
+
+    fn over(
+        over: Over,
+        only: Option<Era>,
+        bridge: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Responder>,
+    ) -> Self {
         let (legacy, modern) = (Arc::<Half>::default(), Arc::<Half>::default());
         *modern.over.lock() = Some(over);
         let halves = Halves {
@@ -170,7 +183,7 @@ impl World {
             ttl: ERA_TTL,
         };
         let clock = Arc::new(TurnableClock::start());
-        let eras = Arc::new(Eras::new(halves, clock.clone(), |_| Arc::new(Bridge)));
+        let eras = Arc::new(Eras::new(halves, clock.clone(), bridge));
         let exchanges = Arc::clone(&eras).responder().unwrap();
         let limits = Limits { idle_ttl: None, max_lifetime: None, dormant_after: None, ..Limits::default() };
         let sessions = runtime::start_at(Arc::new(Memory::new()), eras, clock, limits);
@@ -460,4 +473,47 @@ async fn an_era_that_is_forced_is_the_only_one() {
         ("legacy".into(), "bridge".into())
     );
     assert_eq!(world.modern.asked(), 0);
+}
+
+#[tokio::test]
+async fn a_modern_server_that_was_away_for_a_moment_is_found_again() {
+    let meta_is_missing = RpcError::new(-32602, "_meta is missing");
+    for (over, refusal) in [
+        (Over::Http, meta_is_missing.clone()),
+        (Over::Http, RpcError::new(-32600, "no such request")),
+        (Over::Http, status(400)),
+        (Over::Pipes, meta_is_missing),
+    ] {
+        let world = World::bridged(over);
+        world.legacy.refuse(refusal.clone());
+        // Somebody in front of it shows a page of their own, or it takes long to come up.
+        world.modern.refuse(status(404));
+        let answer = world.exchange("tools/list").await;
+        assert!(answer.starts_with("error"), "{answer}");
+        world.modern.agree();
+        assert_eq!(world.exchange("tools/list").await, "modern", "{over:?} {refusal:?}");
+
+        let world = World::bridged(over);
+        world.legacy.refuse(refusal.clone());
+        world.modern.refuse(status(404));
+        let answer = world.exchange("tools/list").await;
+        assert!(answer.starts_with("error"), "{answer}");
+        world.modern.agree();
+        assert_eq!(world.session().await, "modern", "{over:?} {refusal:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_finds_out_and_is_held_up_holds_nobody_up_for_long() {
+    let world = Arc::new(World::new());
+    let gate = Arc::new(Semaphore::new(0));
+    *world.legacy.gate.lock() = Some(gate);
+    let first = Arc::clone(&world);
+    let first = tokio::spawn(async move { first.session().await });
+    while world.legacy.asked() == 0 {
+        tokio::task::yield_now().await;
+    }
+    *world.legacy.gate.lock() = None;
+    assert_eq!(world.session().await, "legacy");
+    assert!(!first.is_finished());
 }

@@ -236,3 +236,19 @@ async fn rounds_serve_any_server_that_wants_input() {
         drive(&call.context, call.request, |_| Box::pin(std::future::ready(Err(RpcError::new(7, "no")))));
     assert_eq!(failed.await.unwrap_err().code(), 7);
 }
+
+#[tokio::test]
+async fn a_call_that_has_begun_is_not_begun_anew_when_its_server_is_replaced() {
+    let mut world = World::new();
+    let session = world.session().await;
+    let waiting = send(&session, 1, "tools/call", &json!({ "name": "t" }));
+    world.server.expect("tools/call").await.answer(&wants(&json!({ "who": form("name?") }), "begun"));
+    let mut reader = reader_of(waiting.await.unwrap());
+    let question = next(&mut reader).await;
+    reply(&session, &question, &json!({ "action": "accept", "content": {} }));
+    let data = json!({ "supported": ["2025-11-25"], "requested": "2026-07-28" });
+    world.server.expect("tools/call").await.fail(RpcError::with_data(-32022, "not served", &data));
+    let answer = next(&mut reader).await;
+    assert_eq!(answer["error"]["data"]["reason"], "interrupted", "{answer}");
+    assert!(world.server.is_quiet(), "it is not called once more");
+}

@@ -142,6 +142,9 @@ impl Stdio {
             }
         };
         let (interrupted, others) = tokio::join!(self.sessions.shut_down(grace), others);
+        if let Some(exchanges) = &self.exchanges {
+            exchanges.close().await;
+        }
         interrupted + others
     }
 

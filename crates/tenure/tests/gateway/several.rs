@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::crashing::{begin, rest};
 use crate::family::signal;
 use crate::gateway::{Gateway, echo};
+use crate::support::client::Ask;
 use crate::support::session::{Session, initialize};
 use crate::support::wait::within;
 
@@ -293,4 +294,75 @@ async fn a_server_that_fails_once_does_not_lose_its_resources_to_another() {
         let read = ask(&session, id, "resources/read", json!({ "uri": uri })).await;
         assert!(read["result"]["method"].is_null(), "the example server answered: {read}");
     }
+}
+
+/// One server of each era.
+fn one_of_each_era() -> String {
+    let (echo, tenure) = (echo(), env!("CARGO_BIN_EXE_tenure"));
+    format!(
+        r#"
+        [[backend]]
+        name = "old"
+        command = ["{echo}"]
+        [[backend]]
+        name = "new"
+        prefix = ""
+        command = ["env", "TENURE_ERAS=modern", "{tenure}", "stdio", "--store", "memory:", "--log-level", "warn"]
+        "#
+    )
+}
+
+/// A request without a session.
+async fn alone(gateway: &Gateway, path: &str, method: &str, mut params: Value) -> Value {
+    const VERSION: &str = "2026-07-28";
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": VERSION,
+        "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} },
+    });
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let mut ask = Ask::post(message.to_string())
+        .at(path)
+        .header("MCP-Protocol-Version", VERSION)
+        .header("Mcp-Method", method);
+    if let Some(name) = params["name"].as_str() {
+        ask = ask.header("Mcp-Name", name);
+    }
+    ask.send(gateway.address).await.json()
+}
+
+#[tokio::test]
+async fn servers_of_either_era_are_one_for_clients_of_either() {
+    let mut gateway = Gateway::configured(&one_of_each_era()).await;
+    let session = gateway.session().await;
+    let echoed = json!({ "name": "public_echo", "arguments": { "text": "x" } });
+    let listed = [
+        ask(&session, 1, "tools/list", json!({})).await,
+        alone(&gateway, "/mcp", "tools/list", json!({})).await,
+    ];
+    for list in &listed {
+        let tools = names(list, "tools");
+        assert!(["old__heard", "public_echo"].iter().all(|tool| tools.iter().any(|it| it == tool)), "{list}");
+    }
+    assert_eq!(listed[0]["result"].get("resultType"), None);
+    assert_eq!(listed[1]["result"]["resultType"], "complete");
+    let in_session = ask(&session, 2, "tools/call", echoed.clone()).await;
+    assert_eq!(in_session["result"].get("resultType"), None, "{in_session}");
+    for path in ["/mcp", "/mcp/new"] {
+        let said = alone(&gateway, path, "tools/call", echoed.clone()).await;
+        assert_eq!(said["result"]["content"], in_session["result"]["content"], "{path} {said}");
+    }
+    // A question of the one that knows sessions, to a client that knows none.
+    let question =
+        json!({ "method": "elicitation/create", "params": { "message": "m", "requestedSchema": {} } });
+    for (path, tool) in [("/mcp", "old__ask"), ("/mcp/old", "ask")] {
+        let mut call = json!({ "name": tool, "arguments": question });
+        let asked = alone(&gateway, path, "tools/call", call.clone()).await;
+        assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+        call["requestState"] = asked["result"]["requestState"].clone();
+        call["inputResponses"] = json!({ "q1": { "action": "accept", "content": { "name": "Ada" } } });
+        let said = alone(&gateway, path, "tools/call", call).await;
+        assert_eq!(said["result"]["answer"]["content"]["name"], "Ada", "{path} {said}");
+    }
+    gateway.stop().await;
+    gateway.until_nobody().await;
 }

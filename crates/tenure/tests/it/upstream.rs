@@ -1,6 +1,7 @@
 //! A node in front of another one over HTTP: what passes, what is restored, what fails fast.
 
 mod batches;
+mod eras;
 mod http_sse;
 mod odd;
 mod questions;

@@ -74,14 +74,6 @@ impl ChildResponder {
         Self { inner: Arc::new(Inner { starter, slots: Mutex::default() }) }
     }
 
-    /// Ends all children; resolves when they are gone. What they were asked meanwhile fails, and whatever is asked
-    /// later starts another.
-    pub fn close(&self) -> BoxFuture<()> {
-        let servers: Vec<_> = self.inner.slots.lock().values().filter_map(|slot| slot.running()).collect();
-        let ends: Vec<_> = servers.iter().map(|server| server.end()).collect();
-        Box::pin(async move { drop(futures_util::future::join_all(ends).await) })
-    }
-
     /// # Cancel safety
     /// Dropping it withdraws the request.
     fn ask(&self, call: Call) -> impl Future<Output = Answer> + Send + use<> {
@@ -102,6 +94,14 @@ impl Responder for ChildResponder {
         Box::pin(async move { Attempt { way: Way::Pipes, answer: asking.await }.into_reply() })
     }
 
+    /// Ends all children; resolves when they are gone. What they were asked meanwhile fails, and whatever is asked
+    /// later starts another.
+    fn close(&self) -> BoxFuture<()> {
+        let servers: Vec<_> = self.inner.slots.lock().values().filter_map(|slot| slot.running()).collect();
+        let ends: Vec<_> = servers.iter().map(|server| server.end()).collect();
+        Box::pin(async move { drop(futures_util::future::join_all(ends).await) })
+    }
+
     fn keeps_request_states(&self) -> bool {
         true
     }
@@ -114,15 +114,17 @@ impl Responder for ChildResponder {
 impl Probe for ChildResponder {
     fn probe(&self, call: Call) -> BoxFuture<Attempt> {
         let (inner, key) = (Arc::clone(&self.inner), key(&call));
-        let patience = inner.starter.command.limits.start_timeout.min(PATIENCE);
+        let known =
+            inner.running(&key).is_some_and(|server| server.is_modern() && !server.traffic.is_closed());
         let asking = self.ask(call);
         Box::pin(async move {
-            let answer = tokio::time::timeout(patience, asking).await.unwrap_or_else(|_| {
-                Answer::Nothing(RpcError::of(Reason::TimedOut, "The server did not answer in time"))
-            });
+            let answer = if known { unless_silent(asking.await) } else { inner.soon(asking).await };
             let attempt = Attempt { way: Way::Pipes, answer };
-            if attempt.verdict(MODERN) == Verdict::No {
-                inner.end(&key);
+            match (attempt.verdict(MODERN), inner.running(&key)) {
+                (Verdict::Yes, Some(server)) => server.says_it_is_modern(),
+                // It goes whether or not anybody waits for that.
+                (Verdict::No, Some(server)) => drop(server.end()),
+                _ => {}
             }
             attempt
         })
@@ -167,13 +169,16 @@ impl Inner {
         slot
     }
 
-    /// Ends a child that is of no use.
-    fn end(&self, key: &Key) {
-        let server = self.slots.lock().get(key).and_then(|slot| slot.running());
-        if let Some(server) = server {
-            // It goes whether or not anybody waits for that.
-            drop(server.end());
-        }
+    fn running(&self, key: &Key) -> Option<Arc<Server>> {
+        self.slots.lock().get(key).and_then(|slot| slot.running())
+    }
+
+    /// The answer of a program that may not know the question.
+    async fn soon(&self, asking: impl Future<Output = Answer>) -> Answer {
+        let patience = self.starter.command.limits.start_timeout.min(PATIENCE);
+        tokio::time::timeout(patience, asking).await.unwrap_or_else(|_| {
+            Answer::Nothing(RpcError::of(Reason::TimedOut, "The server did not answer in time"))
+        })
     }
 }
 
@@ -203,6 +208,15 @@ impl Slot {
             Some(Ok(server)) => server.traffic.is_closed(),
             Some(Err(_)) => true,
         }
+    }
+}
+
+/// The answer of a child that has said before that it is modern: if it says nothing it is busy, or has ended, and what
+/// others have asked of it goes on.
+fn unless_silent(answer: Answer) -> Answer {
+    match answer {
+        Answer::Nothing(error) => Answer::NotAsked(error),
+        answer => answer,
     }
 }
 

@@ -1,5 +1,6 @@
 //! One process that answers requests of many exchanges, until there are none for a while.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub(super) struct Server {
     pub(super) traffic: Arc<Traffic>,
     handle: Handle,
     pipes: Pipes,
+    /// It has answered a discovery in the words of the modern era.
+    is_modern: AtomicBool,
     /// Ends it when nobody needs it any more.
     idler: Mutex<Option<AbortOnDropHandle<()>>>,
 }
@@ -34,12 +37,26 @@ impl Server {
         let traffic = Traffic::new(out, label);
         let pipes = Pipes::start(input, output, lines, limits.max_line_bytes, &handle, &traffic);
         tracing::debug!(child = handle.id, label, "a server for requests without a session was started");
-        let server = Arc::new(Self { traffic, handle, pipes, idler: Mutex::default() });
+        let server = Arc::new(Self {
+            traffic,
+            handle,
+            pipes,
+            is_modern: AtomicBool::new(false),
+            idler: Mutex::default(),
+        });
         let idle = end_when_idle(Arc::clone(&server.traffic), Arc::downgrade(&server), limits.idle);
         #[expect(clippy::disallowed_methods, reason = "held by the server, and aborted with it")]
         let idler = tokio::spawn(idle);
         *server.idler.lock() = Some(AbortOnDropHandle::new(idler));
         (server, Life { began, ended })
+    }
+
+    pub(super) fn is_modern(&self) -> bool {
+        self.is_modern.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn says_it_is_modern(&self) {
+        self.is_modern.store(true, Ordering::Relaxed);
     }
 
     /// Takes no more requests; resolves when it is gone. Until then it may answer those that it has.

@@ -68,6 +68,17 @@ impl Filter {
         ))
     }
 
+    /// What of it was asked for.
+    #[must_use]
+    pub fn within(mut self, asked: &Self) -> Self {
+        self.tools &= asked.tools;
+        self.prompts &= asked.prompts;
+        self.resources &= asked.resources;
+        self.uris.retain(|uri| asked.uris.contains(uri));
+        self.tasks.retain(|task| asked.tasks.contains(task));
+        self
+    }
+
     /// What of it a session's server says in `initialize` that it tells by itself. Resources that are watched stay:
     /// whether they can be is known after `resources/subscribe`. Tasks of sessions are not told here.
     #[must_use]
@@ -171,6 +182,13 @@ mod tests {
             uris: uris.iter().map(|uri| (*uri).to_owned()).collect(),
             ..Filter::default()
         }
+    }
+
+    #[test]
+    fn nothing_is_honoured_that_was_not_asked_for() {
+        let said = Filter { prompts: true, ..filter(&["a:b", "a:c"]) };
+        let asked = Filter { resources: false, ..filter(&["a:c", "a:d"]) };
+        assert_eq!(said.within(&asked), Filter { resources: false, ..filter(&["a:c"]) });
     }
 
     #[test]

@@ -177,6 +177,18 @@ pub fn url_elicitations(error: &RpcError) -> Option<Vec<Question>> {
     (!questions.is_empty()).then_some(questions)
 }
 
+/// The first of these questions that the params of a retry decline, or cancel. Whoever asks once more would ask
+/// without end.
+pub fn declined<'a>(asked: &'a [Question], params: Option<&RawJson>) -> Option<&'a Question> {
+    let params = Object::read(edit::text(params?))?;
+    let responses = Object::read(params.get("inputResponses")?)?;
+    asked.iter().find(|question| {
+        let action =
+            responses.get(&question.key).and_then(Object::read).and_then(|answer| answer.get("action"));
+        matches!(action, Some(r#""decline""# | r#""cancel""#))
+    })
+}
+
 /// Writes an `input_required` result.
 pub fn input_required(questions: &[Question], state: Option<&str>) -> RawJson {
     let mut result = r#"{"resultType":"input_required""#.to_owned();

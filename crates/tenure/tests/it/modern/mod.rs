@@ -9,4 +9,4 @@ mod headers;
 mod ladder;
 mod reading;
 mod stopping;
-mod support;
+pub(crate) mod support;
