@@ -17,7 +17,7 @@ use crate::bridge::rules::edit::{self, Object};
 use crate::call::Fanout;
 use crate::error::{Reason, RpcError};
 use crate::exchange::results;
-use crate::id::Principal;
+use crate::id::{Principal, Route};
 use crate::message::RawJson;
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -76,6 +76,10 @@ impl Responder for DataResponder {
 
     fn keeps_request_states(&self) -> bool {
         self.0.inner.keeps_request_states()
+    }
+
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        self.0.inner.keeps_tasks(route)
     }
 
     fn server_info(&self) -> Option<RawJson> {

@@ -186,7 +186,8 @@ impl Inner {
                 drop(tokio::time::timeout(LAST_WORDS, &mut reply).await);
             }
         };
-        if let Some(tasks) = self.kept_tasks(work.fanout.route()) {
+        // Whatever the server's own affair is by now: this one is kept here.
+        if let Some(tasks) = self.tasks() {
             tokio::join!(tasks.settle(&live, end), last_words);
         }
         drop(listed);
