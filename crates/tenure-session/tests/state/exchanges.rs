@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tenure_session::data::{DataLayer, Policy, Required};
+use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Call, Reply};
 use tenure_session::port::responder::Responder;
 use tenure_session::state::{Kind, NewState, StateLimits};
-use tenure_session::{Principal, Reason, RpcError, State, States};
+use tenure_session::{Principal, Reason, Route, RpcError, State, States};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
 use tenure_testkit::fake_backend::FakeBackend;
@@ -141,4 +142,25 @@ async fn what_was_read_with_a_cookie_is_kept_by_nobody() {
     asked.answer(&json!({ "contents": [], "ttlMs": 1000, "cacheScope": "public" }));
     let answer = value(answer).await;
     assert_eq!((&answer["ttlMs"], &answer["cacheScope"]), (&json!(0), &json!("private")), "{answer}");
+}
+
+#[tokio::test]
+async fn whose_affair_tasks_are_is_what_the_server_says() {
+    struct Keeps(bool);
+    impl Responder for Keeps {
+        fn respond(&self, _: Call) -> BoxFuture<Reply> {
+            Box::pin(std::future::pending())
+        }
+
+        fn keeps_tasks(&self, _: &Route) -> bool {
+            self.0
+        }
+    }
+    for keeps in [true, false] {
+        let states =
+            States::start(Arc::new(Memory::new()), Arc::new(HandClock::start()), StateLimits::default());
+        let layer = DataLayer::new(FakeBackend::new().0, states, Policy::default(), Vec::new());
+        let layer = Arc::new(layer.with_responder(Arc::new(Keeps(keeps)))).responder().unwrap();
+        assert_eq!(layer.keeps_tasks(&Route::MAIN), keeps);
+    }
 }
