@@ -121,6 +121,8 @@ async fn a_refusal_is_the_servers_own_if_it_does_not_speak_like_this_either() {
             server.post("initialize").await.refuse(status).await;
             // A stream, but not one that begins as it should.
             server.get().await.stream().await.event(&news("hello")).await;
+            // Nor is it a server without sessions.
+            server.post("server/discover").await.refuse(status).await;
         };
         let (refused, ()) = tokio::join!(initialize("2025-11-25").send(front.address()), there);
         let error = refused.json()["error"].clone();
