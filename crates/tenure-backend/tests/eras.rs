@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ClientCapabilities, DiscoverResult,
-    ElicitRequestParams, ElicitationSchema, EnumSchema, GetTaskResult, Implementation, InitializeResult,
-    InputRequest, InputRequiredResult, PrimitiveSchemaDefinition, ProtocolVersion, ServerCapabilities,
+    CallToolRequestParams, CallToolResult, ClientCapabilities, DiscoverResult, ElicitRequestParams,
+    ElicitationSchema, EnumSchema, GetTaskResult, Implementation, InitializeResult, InputRequest,
+    InputRequiredResult, PrimitiveSchemaDefinition, ProtocolVersion, ServerCapabilities,
     SubscriptionsAcknowledgedNotificationParams, SubscriptionsListenRequestParams, UpdateTaskParams,
 };
 use serde::de::DeserializeOwned;
