@@ -14,6 +14,7 @@ mod caught;
 mod convert;
 mod exchange;
 mod state;
+mod task;
 mod traffic;
 mod voice;
 
@@ -41,6 +42,12 @@ use self::exchange::RmcpResponder;
 use self::traffic::{InPlace, Inbound, ThroughLoop, Traffic, Wire};
 
 pub use self::state::{DataState, MaybeState};
+pub use self::task::Task;
+
+/// The examples in the docs, which are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tasks.md")]
+mod docs {}
 
 /// Messages to rmcp's loop that may wait; more of a session's notifications are dropped with a warning.
 const INBOUND: usize = 32;

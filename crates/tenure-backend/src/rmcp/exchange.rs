@@ -17,7 +17,7 @@ use tenure_session::exchange::Listens;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Reply};
 use tenure_session::port::responder::Responder;
-use tenure_session::{RawJson, Reason, RpcError};
+use tenure_session::{RawJson, Reason, Route, RpcError};
 
 use super::RmcpBackend;
 use super::convert::{mcp_error, request_id, typed_exchange};
@@ -28,6 +28,7 @@ pub(super) struct RmcpResponder<F> {
     backend: Arc<RmcpBackend<F>>,
     server_info: RawJson,
     capabilities: RawJson,
+    keeps_tasks: bool,
     begun: OnceLock<Begun>,
 }
 
@@ -51,8 +52,13 @@ where
             return None;
         }
         let info = ServerHandler::get_info(&handler);
-        let (server_info, capabilities) = (RawJson::of(&info.server_info), RawJson::of(&info.capabilities));
-        Some(Self { backend, server_info, capabilities, begun: OnceLock::new() })
+        Some(Self {
+            backend,
+            server_info: RawJson::of(&info.server_info),
+            capabilities: RawJson::of(&info.capabilities),
+            keeps_tasks: info.capabilities.supports_tasks(),
+            begun: OnceLock::new(),
+        })
     }
 }
 
@@ -70,6 +76,11 @@ where
 
     fn server_info(&self) -> Option<RawJson> {
         Some(self.server_info.clone())
+    }
+
+    /// A handler that declares the extension itself has tasks the way of rmcp.
+    fn keeps_tasks(&self, _: &Route) -> bool {
+        self.keeps_tasks
     }
 
     fn respond(&self, call: Call) -> BoxFuture<Reply> {

@@ -11,6 +11,13 @@ pub struct TaskWish {
     pub poll: Option<Duration>,
 }
 
+impl From<Duration> for TaskWish {
+    /// A task that may take this long.
+    fn from(ttl: Duration) -> Self {
+        Self { ttl: Some(ttl), poll: None }
+    }
+}
+
 /// What became of the wish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Became {

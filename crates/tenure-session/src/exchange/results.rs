@@ -104,7 +104,8 @@ pub fn is_cacheable(method: &Method) -> bool {
 }
 
 /// The result with its type, with what the server is, and, if it may be cached, with how. What is no object, or
-/// cannot be read, stays as it is.
+/// cannot be read, stays as it is. Acknowledgements about tasks stay empty: rmcp's client takes one that says what the
+/// server is for the result of a tool.
 pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, caching: Caching) -> RawJson {
     let bytes = result.bytes();
     let Some(open) =
@@ -112,6 +113,7 @@ pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, cac
     else {
         return result.clone();
     };
+    let server = server.filter(|_| !matches!(method, Method::TasksUpdate | Method::TasksCancel));
     // Nearly every result says nothing of what we add, and is not read. With escapes a name may be written in
     // another way.
     let cacheable = is_cacheable(method);

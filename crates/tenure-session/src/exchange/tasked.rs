@@ -185,6 +185,10 @@ impl Inner {
                 // The server should hear it before it is cut off.
                 drop(tokio::time::timeout(LAST_WORDS, &mut reply).await);
             }
+            // What it holds is not kept while the store takes its time. Should it panic, its end is kept all the same.
+            if std::panic::catch_unwind(AssertUnwindSafe(|| drop(reply))).is_err() {
+                panicked(&work);
+            }
         };
         // Whatever the server's own affair is by now: this one is kept here.
         if let Some(tasks) = self.tasks() {

@@ -12,6 +12,7 @@ on_every_engine!(
     a_call_that_cannot_become_a_task_goes_on,
     a_beginning_whose_answer_is_lost_is_looked_for,
     an_end_is_not_seen_before_it_is_kept,
+    a_server_is_let_go_before_the_end_of_its_task_is_kept,
     an_end_whose_answer_is_lost_is_the_end,
     a_store_that_cannot_be_read_is_said,
     an_interrupted_task_whose_answer_is_lost_is_looked_at_again,
@@ -75,6 +76,18 @@ async fn an_end_is_not_seen_before_it_is_kept(engine: Engine) {
     let task = world.until_status(&ann(), &id, "completed").await;
     assert_eq!(task["result"]["content"], json!(["kept"]));
     assert_eq!(world.tasks.live(), 0);
+}
+
+async fn a_server_is_let_go_before_the_end_of_its_task_is_kept(engine: Engine) {
+    let mut world = World::new(engine);
+    let (id, asked) = world.task(&ann()).await;
+    world.store.fail_puts(true);
+    let cancel = world.send(&ann(), request("tasks/cancel", json!({ "taskId": id })));
+    asked.dropped().await;
+    assert_eq!(world.get(&ann(), &id).await["result"]["status"], "working", "the store did not take it yet");
+    world.store.fail_puts(false);
+    assert_eq!(cancel.await.unwrap()["result"], json!({ "resultType": "complete" }));
+    assert_eq!(world.get(&ann(), &id).await["result"]["status"], "cancelled");
 }
 
 async fn an_end_whose_answer_is_lost_is_the_end(engine: Engine) {

@@ -4,6 +4,7 @@
 
 mod news;
 mod rounds;
+mod tasks;
 mod tools;
 
 use std::borrow::Cow;
@@ -78,7 +79,10 @@ impl ServerHandler for Fixtures {
         if let Some(answer) = answer {
             return answer?.into_tool(&context);
         }
-        let answer = tools::call(&request.name, &arguments, &context, self.newsroom.as_ref()).await?;
+        let answer = match tasks::answer(&context, &request.name, &arguments).await {
+            Some(answer) => answer?,
+            None => tools::call(&request.name, &arguments, &context, self.newsroom.as_ref()).await?,
+        };
         Ok(result::<CallToolResult>(&context, answer)?.into())
     }
 

@@ -24,6 +24,7 @@ mod mount;
 mod operator;
 mod rmcp_client;
 mod rmcp_durable;
+mod rmcp_tasks;
 mod shutdown;
 mod statuses;
 mod stdio;

@@ -70,7 +70,9 @@ impl ClientHandler for Guest {
 
 type Client = RunningService<RoleClient, Guest>;
 
-fn over_http(url: impl Into<std::sync::Arc<str>>) -> impl rmcp::transport::Transport<RoleClient> + 'static {
+pub(crate) fn over_http(
+    url: impl Into<std::sync::Arc<str>>,
+) -> impl rmcp::transport::Transport<RoleClient> + 'static {
     // The command's own client turns TLS on in reqwest, which then wants to know whose cryptography to use.
     drop(rustls::crypto::ring::default_provider().install_default());
     StreamableHttpClientTransport::from_uri(url)

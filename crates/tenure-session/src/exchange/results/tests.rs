@@ -61,6 +61,16 @@ fn every_result_has_a_type_and_a_server() {
 }
 
 #[test]
+fn acknowledgements_about_tasks_stay_empty() {
+    for method in ["tasks/update", "tasks/cancel"] {
+        assert_eq!(completed(method, "{}", Caching::AsSaid), r#"{"resultType":"complete"}"#);
+        let said = r#"{"resultType":"complete","_meta":{"k":1}}"#;
+        assert_eq!(completed(method, said, Caching::AsSaid), said, "what a server says stays");
+    }
+    assert_eq!(completed("tasks/get", "{}", Caching::AsSaid), r#"{"resultType":"complete","_meta":{$S}}"#);
+}
+
+#[test]
 fn what_may_be_cached_says_how() {
     use Caching::{AsSaid, Never, Private};
     let none = r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":{$S},"tools":[]}"#;
