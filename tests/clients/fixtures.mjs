@@ -5,7 +5,7 @@
 // The suite has a reference server of its own, but no package carries it. This one stands in its place in front of the
 // suite and behind the gateway. It does the same in the same ways: what it asks the client is tied to no request, so
 // over Streamable HTTP it goes on the stream of its own; logs and progress go with their request; events are kept and
-// replayed; `test_reconnection` closes its stream.
+// replayed; `test_reconnection` closes its stream. The tools that become tasks are in `task-tools.mjs`.
 //
 // `http` and `sse` print the endpoint as their first line, and listen on 127.0.0.1 only.
 
@@ -14,6 +14,8 @@ import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import process from 'node:process';
 import { setTimeout as pause } from 'node:timers/promises';
+
+import * as tasks from './task-tools.mjs';
 
 const require = createRequire(process.execPath);
 const { Server } = require('@modelcontextprotocol/sdk/server/index.js');
@@ -202,11 +204,14 @@ function fixtures() {
     resources: { subscribe: true, listChanged: true },
     logging: {},
     completions: {},
+    tasks: tasks.capability,
   };
-  const server = new Server({ name: 'fixtures', version: '1.0.0' }, { capabilities });
+  const server = new Server({ name: 'fixtures', version: '1.0.0' }, { capabilities, ...tasks.options() });
   const on = (schema, answer) => server.setRequestHandler(schema, ({ params }, extra) => answer(params, extra));
-  on(types.ListToolsRequestSchema, () => ({ tools: toolList() }));
-  on(types.CallToolRequestSchema, ({ name, arguments: given = {} }, extra) => {
+  on(types.ListToolsRequestSchema, () => ({ tools: [...toolList(), ...tasks.list()] }));
+  on(types.CallToolRequestSchema, (params, extra) => {
+    const { name, arguments: given = {} } = params;
+    if (tasks.has(name)) return tasks.call(params, extra);
     if (!(name in TOOLS)) throw new types.McpError(-32602, `no tool ${name}`);
     return TOOLS[name][1](given, { server, extra });
   });

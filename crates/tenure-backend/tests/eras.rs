@@ -1,11 +1,12 @@
 //! What the rules between the eras write is what an SDK that knows both reads.
 
+use std::time::Duration;
+
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ClientCapabilities, CreateTaskResult, DiscoverResult,
-    ElicitRequestParams, ElicitationSchema, EnumSchema, GetTaskResult, Implementation, InitializeResult,
-    InputRequest, InputRequiredResult, PrimitiveSchemaDefinition, ProtocolVersion, ServerCapabilities,
-    SubscriptionsAcknowledgedNotificationParams, SubscriptionsListenRequestParams, TaskPayload, TaskStatus,
-    UpdateTaskParams,
+    CallToolRequestParams, CallToolResult, ClientCapabilities, DiscoverResult, ElicitRequestParams,
+    ElicitationSchema, EnumSchema, GetTaskResult, Implementation, InitializeResult, InputRequest,
+    InputRequiredResult, PrimitiveSchemaDefinition, ProtocolVersion, ServerCapabilities,
+    SubscriptionsAcknowledgedNotificationParams, SubscriptionsListenRequestParams, UpdateTaskParams,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -13,11 +14,11 @@ use tenure_session::bridge::rules::clients::Relayed;
 use tenure_session::bridge::rules::introduction::{self, Feeds};
 use tenure_session::bridge::rules::questions::Question;
 use tenure_session::bridge::rules::request::Sender;
-use tenure_session::bridge::rules::tasks::{self, Holds};
-use tenure_session::bridge::rules::{forms, news, questions, request, result};
+use tenure_session::bridge::rules::{forms, news, questions, request, result, tasks};
 use tenure_session::{Method, RawJson, RequestId, Revision};
 
 const MODERN: &str = "2026-07-28";
+const SECOND: Duration = Duration::from_secs(1);
 
 fn read<T: DeserializeOwned>(written: &RawJson) -> T {
     written.read().unwrap_or_else(|error| panic!("{error}: {written:?}"))
@@ -143,33 +144,29 @@ fn results_for_sessions_lack_what_only_exchanges_have() {
 }
 
 #[test]
-fn tasks_of_sessions_are_tasks_of_the_extension() {
-    let task = |status: &str| {
-        json!({"taskId": "t", "status": status, "createdAt": "2026-01-01T00:00:00Z",
-            "lastUpdatedAt": "2026-01-01T00:00:01Z", "ttl": 60000, "pollInterval": 100})
+fn tasks_of_the_extension_are_read_as_the_sdk_writes_them() {
+    let task = json!({"resultType": "complete", "taskId": "t", "createdAt": "2026-01-01T00:00:00Z",
+        "lastUpdatedAt": "2026-01-01T00:00:01Z", "ttlMs": 60000, "pollIntervalMs": 100});
+    let written = |status: &str, name: &str, holds: Value| {
+        let mut task = task.clone();
+        task["status"] = status.into();
+        task[name] = holds;
+        let seen: GetTaskResult = read(&RawJson::of(&task));
+        RawJson::of(&seen)
     };
-    let created = tasks::created_to_modern(&RawJson::of(&json!({"task": task("working")}))).unwrap();
-    let created: CreateTaskResult = read(&created);
-    assert_eq!((created.task.ttl_ms, created.task.poll_interval_ms), (Some(60000), Some(100)));
-
-    let got = |status, holds: Holds<'_>| -> GetTaskResult {
-        read(&tasks::got_to_modern(&RawJson::of(&task(status)), holds).unwrap())
-    };
-    let failed = Ok(RawJson::trusted(r#"{"content":[],"isError":true}"#));
-    let seen = got("failed", Holds::Outcome(&failed));
-    assert_eq!(seen.task.status(), TaskStatus::Completed);
-    assert!(matches!(seen.task.payload, TaskPayload::Completed { result } if result["isError"] == true));
-    let asked = [Question { key: "q".to_owned(), method: Method::RootsList, params: None }];
-    let seen = got("input_required", Holds::Questions(&asked));
-    assert!(
-        matches!(&seen.task.payload, TaskPayload::InputRequired { input_requests } if input_requests.contains_key("q"))
-    );
-    // And what the SDK writes, the rules read.
-    let questions = tasks::asked(&RawJson::of(&seen));
+    let asks = written("input_required", "inputRequests", json!({"q": {"method": "roots/list"}}));
+    let seen = tasks::seen(&asks).unwrap();
+    assert_eq!((&*seen.id, seen.ttl, seen.poll), ("t", Some(60 * SECOND), Some(SECOND / 10)));
+    let questions = tasks::asked(&asks).unwrap();
     assert_eq!(questions[0].key, "q");
-    let answers = [("q".to_owned(), RawJson::trusted(r#"{"roots":[]}"#))];
-    let update: UpdateTaskParams = read(&tasks::update("t", &answers));
+    let update: UpdateTaskParams = read(&tasks::update("t", "q", &RawJson::trusted(r#"{"roots":[]}"#)));
     assert!(update.input_responses.contains_key("q"));
+    let done = written("completed", "result", json!({"content": [], "isError": true}));
+    assert!(tasks::outcome(&done).unwrap().is_ok());
+    let failed = written("failed", "error", json!({"code": -32000, "message": "m"}));
+    assert_eq!(tasks::outcome(&failed).unwrap().unwrap_err().code(), -32000);
+    let declared: ClientCapabilities = read(&tasks::declared(&RawJson::EMPTY_OBJECT));
+    assert!(declared.extensions.unwrap().contains_key(tasks::EXTENSION));
 }
 
 #[test]

@@ -129,6 +129,7 @@ fn bridged(backend: Arc<dyn Backend>, config: &Config) -> Arc<dyn Responder> {
         max: config.bridge.max_sessions,
         idle: config.bridge.idle,
         open_timeout: config.limits.initialize_timeout,
+        task_ttl: config.tasks.max_ttl,
         ..PoolLimits::default()
     };
     Arc::new(ExchangesOnSessions::new(backend, limits))

@@ -3,7 +3,7 @@
 //! Every request leases a session of its own for as long as it takes (`pool`): its server sees one client with one
 //! request, so whatever it says meanwhile belongs to that request (`turn`). News that belong to none go to those who
 //! listen (`feeds`). Questions of the server are asked of the request's own context; how a modern client is asked is
-//! the affair of whoever runs the exchange.
+//! the affair of whoever runs the exchange. Tools that want it are called as tasks (`supports`, `errand`).
 //!
 //! In: requests with `_meta`. Out: requests of the latest revision in a session, and results without `_meta` of theirs.
 
@@ -12,11 +12,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
+use super::errand;
 use super::feeds;
 use super::pool::{Key, Lease, Pool, PoolLimits, Which};
 use super::rules::introduction::{self, Feeds};
 use super::rules::progress::Series;
-use super::rules::{clients::Relayed, codes, questions, request, result};
+use super::rules::{clients::Relayed, codes, questions, request, result, tasks};
+use super::supports::Manner;
 use super::turn::Turn;
 use crate::call::{CallContext, Fanout};
 use crate::error::{Reason, RpcError};
@@ -73,24 +75,33 @@ impl ExchangesOnSessions {
         match &request.method {
             Method::Discover => self.discover(&context).await,
             Method::Listen => feeds::listen(&self.pool, &request, &context).await,
-            method if ladder::is_gone(method) || is_of_tasks(method) => {
-                Err(RpcError::of(Reason::MethodNotFound, format!("Method not found: {method}")))
+            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
+                self.initialized(&context).await?;
+                match self.pool.has_tasks(context.route()) {
+                    // Those of ours are found before anybody comes here.
+                    true => Err(RpcError::of(Reason::TaskNotFound, "There is no such task")),
+                    false => Err(not_found(&request.method)),
+                }
             }
+            method if ladder::is_gone(method) => Err(not_found(method)),
             _ => self.call(&request, &context).await,
         }
     }
 
-    async fn discover(&self, context: &CallContext) -> Reply {
+    /// What the server said to `initialize`.
+    async fn initialized(&self, context: &CallContext) -> Reply {
         let key = Key::of(context);
-        let initialized = match self.pool.known(&key) {
-            Some(initialized) => initialized,
-            None => {
-                let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| told(None, &error))?;
-                let initialized = lease.slot().initialized.clone();
-                lease.release();
-                initialized
-            }
-        };
+        if let Some(initialized) = self.pool.known(&key) {
+            return Ok(initialized);
+        }
+        let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| told(None, &error))?;
+        let initialized = lease.slot().initialized.clone();
+        lease.release();
+        Ok(initialized)
+    }
+
+    async fn discover(&self, context: &CallContext) -> Reply {
+        let initialized = self.initialized(context).await?;
         introduction::discover_result(&initialized, protocol::served(self.eras), Feeds::Open)
     }
 
@@ -121,7 +132,8 @@ impl ExchangesOnSessions {
     }
 }
 
-/// Sends a request to the server of a session. Should this be dropped before the answer, the session goes with it.
+/// Sends a request to the server of a session, and sees it through if the server makes a task of it. Should this be
+/// dropped before the answer, the session goes with it.
 async fn carry_out(
     lease: Lease,
     request: &Request,
@@ -132,15 +144,46 @@ async fn carry_out(
     let (params, taken) = request::to_legacy(&request.method, request.params.as_ref(), Some(&token))?;
     // A request without params has none there either.
     let params = request.params.is_some().then_some(params);
-    let slot = lease.slot();
+    let slot = Arc::clone(lease.slot());
     if taken.level.is_some() {
         slot.log_everything().await;
     }
     lease.watch().await;
-    let turn = Arc::new(Turn::new(slot, context, taken.token.map(|own| (token, own)), Arc::clone(series)));
-    let request = Request { id: request.id.clone(), method: request.method.clone(), params };
-    let reply = slot.call(request, &turn).await;
+    let turn = Arc::new(Turn::new(&slot, context, taken.token.map(|own| (token, own)), Arc::clone(series)));
+    let supports = &lease.pool.supports;
+    let mut manner = supports.manner(&lease, request, context).await;
+    let mut reply = send(&lease, request, params.as_ref(), &turn, manner).await;
+    let is_tool = slot.has_tasks() && request.method == Method::ToolsCall;
+    if is_tool && reply.as_ref().is_err_and(is_not_found) {
+        // It may be called in another manner by now.
+        supports.forget(context.route());
+        let known = std::mem::replace(&mut manner, supports.manner(&lease, request, context).await);
+        if known != manner {
+            reply = send(&lease, request, params.as_ref(), &turn, manner).await;
+        }
+    }
+    let created = reply.as_ref().ok().filter(|_| manner == Manner::Task).and_then(tasks::created);
+    let (reply, lease) = match created {
+        Some(created) => errand::run(lease, &turn, created).await?,
+        None => (reply, lease),
+    };
     Ok((reply, turn, lease))
+}
+
+/// Sends a request in a manner.
+async fn send(
+    lease: &Lease,
+    request: &Request,
+    params: Option<&RawJson>,
+    turn: &Arc<Turn>,
+    manner: Manner,
+) -> Reply {
+    let params = match (manner, params) {
+        (Manner::Task, Some(params)) => Some(tasks::augmented(params, lease.pool.limits.task_ttl)?),
+        (_, params) => params.cloned(),
+    };
+    let request = Request { id: request.id.clone(), method: request.method.clone(), params };
+    lease.slot().call(request, turn).await
 }
 
 /// Whether a request may be sent once more: the server is gone, and did not take it or only read.
@@ -189,9 +232,12 @@ fn is_error(result: &RawJson) -> bool {
     result.read::<Said>().is_ok_and(|said| said.is_error)
 }
 
-/// Tasks of a session are others than those of the modern era, and no server behind is asked for any.
-fn is_of_tasks(method: &Method) -> bool {
-    matches!(method, Method::TasksGet | Method::TasksUpdate | Method::TasksCancel)
+fn not_found(method: &Method) -> RpcError {
+    RpcError::of(Reason::MethodNotFound, format!("Method not found: {method}"))
+}
+
+fn is_not_found(error: &RpcError) -> bool {
+    error.code() == i64::from(Reason::MethodNotFound.code())
 }
 
 impl Responder for ExchangesOnSessions {
@@ -199,9 +245,9 @@ impl Responder for ExchangesOnSessions {
         Box::pin(self.clone().answer(call))
     }
 
-    // Its calls never become tasks, so nobody is told that they could.
-    fn keeps_tasks(&self, _: &Route) -> bool {
-        true
+    // Where the server makes no tasks, calls never become any, and nobody is told that they could.
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        !self.pool.has_tasks(route)
     }
 
     fn server_info(&self) -> Option<RawJson> {

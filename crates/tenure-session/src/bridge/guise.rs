@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::rules::introduction;
 use super::rules::progress::Series;
 use super::rules::request::{self, Sender};
+use super::rules::tasks;
 use crate::call::{CallContext, Stage};
 use crate::error::{Error, RpcError};
 use crate::id::{Principal, Route};
@@ -27,6 +28,8 @@ use crate::protocol::{MODERN, Revision};
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) capabilities: RawJson,
+    /// Whether answers may be tasks, which are pursued for the client.
+    pub(super) knows_tasks: bool,
     pub(super) info: Option<RawJson>,
 }
 
@@ -34,7 +37,16 @@ impl Client {
     /// Out of the params of `initialize`.
     pub(super) fn introduced(params: &RawJson, revision: Revision) -> Self {
         let said = introduction::introduced(params, revision);
-        Self { capabilities: said.relayed.object(), info: said.client }
+        Self { capabilities: said.relayed.object(), knows_tasks: false, info: said.client }
+    }
+
+    /// The same client before a server that says this of itself.
+    pub(super) fn before(self: Arc<Self>, discovered: &RawJson) -> Arc<Self> {
+        if !tasks::advertised(discovered) {
+            return self;
+        }
+        let capabilities = tasks::declared(&self.capabilities);
+        Arc::new(Self { capabilities, knows_tasks: true, info: self.info.clone() })
     }
 
     /// The params of a request of this client to a modern server.

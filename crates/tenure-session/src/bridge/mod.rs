@@ -8,6 +8,7 @@
 
 mod discovery;
 mod eras;
+mod errand;
 mod exchanges;
 mod feeds;
 mod guise;
@@ -16,6 +17,7 @@ mod listening;
 mod listens;
 mod pool;
 pub mod probe;
+mod pursuit;
 mod relisten;
 mod revisions;
 pub mod rounds;
@@ -23,6 +25,7 @@ pub mod rules;
 mod seat;
 mod sessions;
 mod slot;
+mod supports;
 mod turn;
 mod upstream_feeds;
 mod verdicts;

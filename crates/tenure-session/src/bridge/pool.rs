@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -24,11 +24,13 @@ use super::listens::Listens;
 use super::rules::clients::Relayed;
 use super::seat::Seat;
 use super::slot::Slot;
+use super::supports::Supports;
 use crate::call::{CallContext, Fanout, Listener};
 use crate::error::{Reason, RpcError};
 use crate::id::{Principal, Route};
 use crate::message::RawJson;
 use crate::port::backend::Backend;
+use crate::task::TaskLimits;
 
 /// Who may use a session towards a server after the request that it was opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,6 +55,8 @@ pub struct PoolLimits {
     pub wait: Duration,
     /// The longest a server may take for `initialize`.
     pub open_timeout: Duration,
+    /// How long servers are asked to keep the tasks that they make of calls.
+    pub task_ttl: Duration,
 }
 
 impl Default for PoolLimits {
@@ -63,6 +67,7 @@ impl Default for PoolLimits {
             idle: Duration::from_secs(60),
             wait: Duration::from_secs(10),
             open_timeout: Duration::from_secs(60),
+            task_ttl: TaskLimits::default().max_ttl,
         }
     }
 }
@@ -108,6 +113,7 @@ pub(super) struct Pool {
     pub(super) feeding: Arc<Semaphore>,
     pub(super) listens: Arc<Listens>,
     pub(super) feeds: Mutex<HashMap<(Route, Principal), Weak<Feed>>>,
+    pub(super) supports: Supports,
     state: Mutex<State>,
     /// Closes sessions, and looks for those to close.
     pub(super) tasks: TaskTracker,
@@ -125,6 +131,8 @@ struct State {
     /// A task looks for idle sessions to close.
     is_swept: bool,
     server: Named,
+    /// Endpoints whose server has tasks, by what it said last.
+    with_tasks: HashSet<Route>,
 }
 
 struct Idle {
@@ -160,6 +168,7 @@ impl Pool {
             feeding: Arc::new(Semaphore::new(max / 2)),
             listens: Arc::default(),
             feeds: Mutex::default(),
+            supports: Supports::default(),
             state: Mutex::default(),
             tasks: TaskTracker::new(),
             over: CancellationToken::new(),
@@ -191,6 +200,11 @@ impl Pool {
             Named::One(server) => Some(server.clone()),
             Named::Nobody | Named::Several => None,
         }
+    }
+
+    /// Whether the server at an endpoint makes tasks of calls, as far as is known.
+    pub(super) fn has_tasks(&self, route: &Route) -> bool {
+        self.state.lock().with_tasks.contains(route)
     }
 
     /// What the server of a session like this said to `initialize`, if there is one and it may be shared.
@@ -253,6 +267,12 @@ impl Pool {
         let mut state = self.state.lock();
         let known = Known { seat: Arc::clone(&slot.seat), initialized: slot.initialized.clone() };
         state.all.insert(slot.seat.number, known);
+        let route = &slot.seat.key.route;
+        if !slot.has_tasks() {
+            state.with_tasks.remove(route);
+        } else if !state.with_tasks.contains(route) {
+            state.with_tasks.insert(route.clone());
+        }
         let Some(server) = slot.server_info() else { return };
         state.server = match std::mem::take(&mut state.server) {
             Named::Nobody => Named::One(server),

@@ -99,22 +99,38 @@ async fn ask_all<'a>(
     if questions.is_empty() {
         return Ok(Vec::new());
     }
-    let revision = context.revision();
-    let relayed = Relayed::of_session(&context.capabilities(), revision);
     // Nothing is asked if not all of it can be: no user should answer for nothing.
-    let put = |question: &'a Question| {
-        let params = forms::params_for(question, relayed, revision, &fresh_id());
-        params.map(|params| (question, params)).map_err(|why| (question, why.to_owned()))
+    let put = |question: &'a Question| match put(context, question) {
+        Ok(params) => Ok((question, params)),
+        Err(why) => Err((question, why)),
     };
     let put: Vec<_> = questions.iter().map(put).collect::<Result<_, _>>()?;
-    let asking = put.into_iter().map(async |(question, params)| {
-        match context.ask(&question.method, params.as_ref()).await {
-            Ok(answer) if is_object(&answer) => Ok((question.key.clone(), answer)),
-            Ok(_) => Err((question, "the client's answer makes no sense".to_owned())),
-            Err(error) => Err((question, error.to_string())),
-        }
-    });
+    let asking =
+        put.into_iter().map(async |(question, params)| match ask(context, question, params.as_ref()).await {
+            Ok(answer) => Ok((question.key.clone(), answer)),
+            Err(why) => Err((question, why)),
+        });
     try_join_all(asking).await
+}
+
+/// The params of a question as it is put to the client, or why it cannot be.
+pub(super) fn put(context: &CallContext, question: &Question) -> Result<Option<RawJson>, String> {
+    let revision = context.revision();
+    let relayed = Relayed::of_session(&context.capabilities(), revision);
+    forms::params_for(question, relayed, revision, &fresh_id()).map_err(str::to_owned)
+}
+
+/// The client's answer to a question, or why there is none.
+pub(super) async fn ask(
+    context: &CallContext,
+    question: &Question,
+    params: Option<&RawJson>,
+) -> Result<RawJson, String> {
+    match context.ask(&question.method, params).await {
+        Ok(answer) if is_object(&answer) => Ok(answer),
+        Ok(_) => Err("the client's answer makes no sense".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn is_object(json: &RawJson) -> bool {

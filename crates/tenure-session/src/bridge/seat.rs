@@ -94,6 +94,11 @@ impl Seat {
                 | Method::ResourcesListChanged
                 | Method::ResourceUpdated
         );
+        if *method == Method::ToolsListChanged
+            && let Some(pool) = self.pool()
+        {
+            pool.supports.forget(&self.key.route);
+        }
         if is_news {
             self.listens.tell(&self.key.route, Some(&self.key.principal), method, params);
         }

@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::discovery::Discoveries;
 use super::guise::{Client, Guise};
+use super::pursuit;
 use super::rounds;
 use super::rules::evidence::{self, Verdict};
 use super::rules::introduction::{self, Feeds};
@@ -20,6 +22,7 @@ use super::rules::{codes, request, result};
 use super::upstream_feeds::Feed;
 use crate::call::{CallContext, Caller, Outlet};
 use crate::error::{Reason, RpcError};
+use crate::exchange::ResultType;
 use crate::id::RequestId;
 use crate::message::{Notification, RawJson, Request};
 use crate::method::Method;
@@ -71,6 +74,7 @@ impl Backend for SessionsOnExchanges {
             }
             let client = Arc::new(Client::introduced(&open.params, open.revision));
             let (discovered, caller) = server.discover(&open, &client).await?;
+            let client = client.before(&discovered);
             let name = open.route.name().unwrap_or("server");
             let result = introduction::initialize_result(&discovered, open.revision, Feeds::Open, name)?;
             let feed = Feed::new(&server, &client, &open, caller, &result);
@@ -82,6 +86,7 @@ impl Backend for SessionsOnExchanges {
                 level: Mutex::default(),
                 feed,
                 closed: CancellationToken::new(),
+                tasks: TaskTracker::new(),
             };
             Ok(Opened { link: Box::new(Bridged(Arc::new(way))), result })
         })
@@ -139,7 +144,7 @@ impl Drop for Bridged {
 }
 
 /// The way of one session's requests to the server.
-struct Way {
+pub(super) struct Way {
     server: Arc<Server>,
     client: Arc<Client>,
     revision: Revision,
@@ -148,6 +153,8 @@ struct Way {
     level: Mutex<Option<&'static str>>,
     feed: Feed,
     closed: CancellationToken,
+    /// Tells the server of tasks that are not wanted any more.
+    pub(super) tasks: TaskTracker,
 }
 
 impl Link for Bridged {
@@ -176,8 +183,13 @@ impl Link for Bridged {
     }
 
     fn close(&self) -> BoxFuture<()> {
-        self.0.close();
-        Box::pin(std::future::ready(()))
+        let way = Arc::clone(&self.0);
+        way.close();
+        Box::pin(async move {
+            way.tasks.close();
+            // What is told there takes a few seconds at most.
+            way.tasks.wait().await;
+        })
     }
 }
 
@@ -224,16 +236,29 @@ impl Way {
         let params = self.client.params(&method, request.params.as_ref(), level, guise.token())?;
         let modern = Request { id: request.id, method: method.clone(), params: Some(params) };
         let (way, seen) = (Arc::clone(&self), Arc::clone(&guise));
+        let was_task = Arc::new(AtomicBool::new(false));
+        let (waits, becomes_task) = (context.clone(), Arc::clone(&was_task));
         let respond = move |request: Request| -> BoxFuture<Reply> {
             let (way, guise) = (Arc::clone(&way), Arc::clone(&guise));
+            let (context, becomes_task) = (waits.clone(), Arc::clone(&becomes_task));
             Box::pin(async move {
                 guise.begins_again();
-                way.attempt(&guise, request).await
+                let reply = way.attempt(&guise, request).await?;
+                if !way.client.knows_tasks || ResultType::of(&reply) != ResultType::Task {
+                    return Ok(reply);
+                }
+                becomes_task.store(true, Ordering::Relaxed);
+                pursuit::pursue(&way, &guise, &context, &reply).await
             })
         };
-        match rounds::drive(&context, modern, respond).await {
+        let answer = rounds::drive(&context, modern, respond).await;
+        // The server took it: it must never be sent anywhere else.
+        let was_taken = was_task.load(Ordering::Relaxed);
+        match answer {
             Ok(result) => Ok(result::to_legacy(&method, &result, self.revision)),
-            Err(error) if self.has_left_the_era(&seen, &error).await => Err(self.another_link(&seen)),
+            Err(error) if !was_taken && self.has_left_the_era(&seen, &error).await => {
+                Err(self.another_link(&seen))
+            }
             Err(error) => Err(codes::to_legacy(&method, &error)),
         }
     }
@@ -251,7 +276,23 @@ impl Way {
         self.send(guise, request).await
     }
 
-    fn send(&self, guise: &Arc<Guise>, request: Request) -> BoxFuture<Reply> {
+    /// A request about a task of the server.
+    pub(super) fn about_task(&self, method: &Method, params: &RawJson) -> Result<Request, RpcError> {
+        let params = self.client.params(method, Some(params), None, None)?;
+        Ok(Request { id: self.server.next_id(), method: method.clone(), params: Some(params) })
+    }
+
+    /// A request that nobody withdraws; `None` if the session is gone.
+    pub(super) fn of_our_own(&self, request: Request) -> Option<Call> {
+        let context = self.outlet.inquiry(&request).ok()?;
+        Some(Guise::new(Arc::clone(&self.client), context).call(request))
+    }
+
+    pub(super) fn respond(&self, call: Call) -> BoxFuture<Reply> {
+        self.server.respond(call)
+    }
+
+    pub(super) fn send(&self, guise: &Arc<Guise>, request: Request) -> BoxFuture<Reply> {
         // Every attempt has an id of its own, which is not the client's: many clients speak to one server.
         let request = Request { id: self.server.next_id(), ..request };
         self.server.respond(guise.call(request))

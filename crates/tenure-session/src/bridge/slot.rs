@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::pool::{Key, Pool};
-use super::rules::introduction;
+use super::rules::{introduction, tasks};
 use super::seat::{Seat, ourselves};
 use super::turn::Turn;
 use crate::call::{CallContext, Outlet, Stage};
@@ -48,6 +48,7 @@ pub(super) struct Slot {
 struct Said {
     logs: bool,
     subscribes: bool,
+    tasks: bool,
 }
 
 impl Slot {
@@ -123,6 +124,16 @@ impl Slot {
         named.server.get().starts_with('{').then(|| RawJson::of(&named.server))
     }
 
+    /// Whether the server makes tasks of calls.
+    pub(super) fn has_tasks(&self) -> bool {
+        self.said.tasks
+    }
+
+    /// The name in logs.
+    pub(super) fn label(&self) -> &str {
+        self.seat.label()
+    }
+
     /// Has the server send all its log messages from now on.
     pub(super) async fn log_everything(&self) {
         if !self.said.logs || self.logs_everything.swap(true, Ordering::Relaxed) {
@@ -182,7 +193,7 @@ impl Slot {
     }
 
     /// Sends a request of our own.
-    async fn inquire(&self, method: &Method, params: RawJson) -> Reply {
+    pub(super) async fn inquire(&self, method: &Method, params: RawJson) -> Reply {
         let id = RequestId::from_text("tenure-bridge");
         let request = Request { id, method: method.clone(), params: Some(params) };
         let stage: Arc<dyn Stage> = Arc::clone(&self.seat) as _;
@@ -239,11 +250,12 @@ impl Answered {
             #[serde(default)]
             subscribe: bool,
         }
+        let tasks = tasks::served(result);
         let result: Result = result.read().unwrap_or_default();
         let Capabilities { logging, resources } = result.capabilities;
         Self {
             revision: Revision::parse(&result.version),
-            said: Said { logs: logging.is_some(), subscribes: resources.subscribe },
+            said: Said { logs: logging.is_some(), subscribes: resources.subscribe, tasks },
         }
     }
 }

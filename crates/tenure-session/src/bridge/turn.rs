@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::rules::clients::Relayed;
 use super::rules::progress::Series;
-use super::rules::{codes, questions};
+use super::rules::{codes, questions, tasks};
 use super::seat::{Seat, ourselves};
 use super::slot::Slot;
 use crate::call::{CallContext, Stage};
@@ -120,7 +120,10 @@ impl Stage for Turn {
         let (revision, lacking) = (self.revision, Arc::clone(&self.lacking));
         Box::pin(async move {
             match context.ask(&method, params.as_ref()).await {
-                Ok(answer) => Ok(questions::answer_for(&method, &answer, revision)),
+                Ok(answer) => {
+                    let answer = questions::answer_for(&method, &answer, revision);
+                    Ok(tasks::related(&answer, params.as_ref()))
+                }
                 Err(error) => {
                     if error.code() == codes::MISSING_CAPABILITY {
                         lacking.lock().get_or_insert_with(|| error.clone());

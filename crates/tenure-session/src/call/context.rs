@@ -238,6 +238,13 @@ impl CallContext {
         }
     }
 
+    /// Somebody works on the request, as is known otherwise than by its progress: its timeout begins anew.
+    pub fn goes_on(&self) {
+        if let Owner::Session(session, number) = &self.owner {
+            session.goes_on(&self.id, *number);
+        }
+    }
+
     /// Sends a notification that belongs to this request.
     ///
     /// # Errors

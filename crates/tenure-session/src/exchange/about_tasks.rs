@@ -6,24 +6,34 @@ use super::exchanges::Inner;
 use super::work::Work;
 use crate::bridge::rules::edit::{self, Object};
 use crate::bridge::rules::news::{self, Filter};
+use crate::bridge::rules::tasks::EXTENSION;
 use crate::error::{Error, Reason, RpcError};
 use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::BoxFuture;
 use crate::port::backend::{Call, Reply};
-use crate::task::{Tasks, Whose};
-
-/// The extension, as it stands among capabilities.
-const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+use crate::task::{TaskId, Tasks, Whose};
 
 impl Inner {
-    /// Answers a request: the server does, unless it is about tasks that are kept here.
+    /// Answers a request: the server does, unless it is about tasks that are kept here. A task that is kept here stays
+    /// ours whatever is known of the server by now; what is not may be the server's, if that has tasks of its own.
     pub(super) fn respond(self: &Arc<Self>, work: &Arc<Work>, call: Call) -> BoxFuture<Reply> {
-        let Some(tasks) = self.kept_tasks(work.fanout.route()) else { return self.responder.respond(call) };
+        let Some(tasks) = self.tasks() else { return self.responder.respond(call) };
         match call.request.method {
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
-                let (tasks, whose) = (tasks.clone(), work.whose());
-                Box::pin(async move { answer(&tasks, &whose, &call.request).await.map_err(|it| it.to_rpc()) })
+                let may_be_the_servers = self.responder.keeps_tasks(work.fanout.route());
+                if may_be_the_servers && !looks_like_ours(&call.request) {
+                    return self.responder.respond(call);
+                }
+                let (inner, tasks, whose) = (Arc::clone(self), tasks.clone(), work.whose());
+                Box::pin(async move {
+                    match answer(&tasks, &whose, &call.request).await {
+                        Err(error) if may_be_the_servers && error.reason() == Reason::TaskNotFound => {
+                            inner.responder.respond(call).await
+                        }
+                        reply => reply.map_err(|error| error.to_rpc()),
+                    }
+                })
             }
             Method::Listen => match Filter::read(call.request.params.as_ref()) {
                 Ok(filter) if !filter.tasks.is_empty() => {
@@ -39,6 +49,9 @@ impl Inner {
     /// A listen that hears of tasks too.
     async fn listen(&self, work: &Work, tasks: &Tasks, ids: &[String], mut call: Call) -> Reply {
         let watch = tasks.watch(work.whose(), ids).await.map_err(|error| error.to_rpc())?;
+        if watch.ids().is_empty() && self.responder.keeps_tasks(work.fanout.route()) {
+            return self.responder.respond(call).await;
+        }
         work.state.lock().watched = watch.ids();
         call.request.params = call.request.params.as_ref().map(without_tasks);
         let (context, id) = (call.context.clone(), call.request.id.clone());
@@ -86,14 +99,21 @@ impl Work {
     }
 }
 
+fn member<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
+    Object::read(edit::text(request.params.as_ref()?))?.get(name)
+}
+
+/// Whether a request names a task that could be kept here.
+fn looks_like_ours(request: &Request) -> bool {
+    member(request, "taskId").and_then(edit::unquoted).is_some_and(|id| TaskId::parse(&id).is_some())
+}
+
 async fn answer(tasks: &Tasks, whose: &Whose, request: &Request) -> Result<RawJson, Error> {
-    let params = request.params.as_ref().and_then(|params| Object::read(edit::text(params)));
-    let member = |name: &str| params.as_ref().and_then(|params| params.get(name));
-    let id = member("taskId").and_then(edit::unquoted);
+    let id = member(request, "taskId").and_then(edit::unquoted);
     let id = id.ok_or_else(|| Error::new(Reason::InvalidParams, "taskId is missing"))?;
     match request.method {
         Method::TasksUpdate => {
-            let responses = member("inputResponses").filter(|responses| edit::is_object(responses));
+            let responses = member(request, "inputResponses").filter(|responses| edit::is_object(responses));
             let missing = || Error::new(Reason::InvalidParams, "inputResponses is missing, or no object");
             let responses = RawJson::trusted(responses.ok_or_else(missing)?.to_owned());
             tasks.update(whose, &id, &responses).await.map(|()| RawJson::EMPTY_OBJECT)

@@ -299,9 +299,14 @@ impl Inner {
         self.list(work, turn | TASK)
     }
 
+    /// The tasks that are kept here, if there are any.
+    pub(super) fn tasks(&self) -> Option<&Tasks> {
+        self.kept_tasks.get().filter(|tasks| tasks.limits().max > 0)
+    }
+
     /// The tasks that are kept here, if the server does not keep its own.
     pub(super) fn kept_tasks(&self, route: &Route) -> Option<&Tasks> {
-        self.kept_tasks.get().filter(|tasks| tasks.limits().max > 0 && !self.responder.keeps_tasks(route))
+        self.tasks().filter(|_| !self.responder.keeps_tasks(route))
     }
 
     /// Ends a call that was listed while all were ended, and says whether it did.

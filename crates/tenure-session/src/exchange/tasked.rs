@@ -199,7 +199,8 @@ impl Inner {
                 panicked(&work);
             }
         };
-        if let Some(tasks) = self.kept_tasks(work.fanout.route()) {
+        // Whatever the server's own affair is by now: this one is kept here.
+        if let Some(tasks) = self.tasks() {
             tokio::join!(tasks.settle(&live, end), last_words);
         }
         drop(listed);

@@ -46,6 +46,15 @@ impl Session {
         }
     }
 
+    /// Somebody works on a request in flight.
+    pub(crate) fn goes_on(&self, id: &RequestId, number: u64) {
+        let now = self.inner.clock.now();
+        let mut state = self.state.lock();
+        if let Some(call) = state.calls.get_mut(id).filter(|call| call.number == number) {
+            call.progressed = Some(now);
+        }
+    }
+
     /// Closes the connection that waits for the answer to a request, if the revision knows that.
     pub(crate) fn close_connection_of(self: &Arc<Self>, id: &RequestId, number: u64) {
         let mut state = self.state.lock();

@@ -79,7 +79,8 @@ async fn discovery_says_what_the_server_said_to_initialize() {
 #[tokio::test]
 async fn methods_that_are_gone_reach_no_server() {
     let world = World::new();
-    for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "tasks/list", "tasks/get"]
+    for method in
+        ["initialize", "ping", "logging/setLevel", "resources/subscribe", "tasks/list", "tasks/result"]
     {
         let answer = world.start(FakeClient::new(json!({})).call(1, method, json!({}))).await.unwrap();
         assert_eq!(value(answer)["error"]["code"], -32601, "{method}");

@@ -14,3 +14,4 @@ mod opening;
 mod repeats;
 mod rounds;
 mod support;
+mod tasks;

@@ -7,6 +7,7 @@
 )]
 
 mod becoming;
+mod bridged;
 mod ending;
 mod faults;
 mod limits;

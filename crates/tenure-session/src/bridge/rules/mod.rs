@@ -15,7 +15,7 @@
 //! | progress | [`progress::Series`] |
 //! | subscriptions, changes of lists | [`news::Filter`], [`news::to_legacy`] |
 //! | errors | [`codes::to_legacy`] |
-//! | tasks | [`tasks`]: `wish`, `created_to_legacy`, `got_to_legacy`, `outcome`, `asked`, `update` |
+//! | tasks | [`tasks::advertised`], [`tasks::declared`]; [`tasks::seen`], [`tasks::asked`], [`tasks::update`], [`tasks::outcome`] |
 //!
 //! | a modern client, a session's server | rule |
 //! |---|---|
@@ -30,7 +30,7 @@
 //! | listens | [`news::Filter`], [`news::to_modern`], [`news::end`] |
 //! | results | [`result::to_modern`] |
 //! | errors | [`codes::to_modern`] |
-//! | tasks | [`tasks`]: `supported`, `augmented`, `created_to_modern`, `got_to_modern` |
+//! | tasks | [`tasks::served`], [`tasks::listed`], [`tasks::augmented`]; [`tasks::created`], [`tasks::related`] |
 //!
 //! Which era a server is of is read from its answers in [`evidence`]. Sessions of different revisions on both sides
 //! need [`shape::result_for`] alone.

@@ -265,7 +265,7 @@ pub(crate) fn requests(questions: &[Question]) -> RawJson {
 }
 
 /// Answers by their keys.
-pub(super) fn map_of(answers: &[(String, RawJson)]) -> RawJson {
+fn map_of(answers: &[(String, RawJson)]) -> RawJson {
     let written = answers.iter().map(|(key, answer)| format!("{}:{}", edit::quoted(key), edit::text(answer)));
     RawJson::trusted(format!("{{{}}}", written.collect::<Vec<_>>().join(",")))
 }

@@ -1,30 +1,36 @@
 //! Tasks between 2025-11-25, where they are part of the protocol, and the extension of the modern era.
 //!
-//! Serves the rows on tasks upstream in both directions, and the comparison of the two kinds of tasks:
+//! Serves the rows on tasks upstream in both directions. What the two kinds of tasks have in common, and what not:
 //!
 //! | | 2025-11-25 | extension |
 //! |---|---|---|
-//! | asked for | `task` in the params | the request declares the extension, the server decides |
+//! | asked for | `task` in the params, if the tool allows it | the request declares the extension, the server decides |
 //! | created | `{task: {..., ttl, pollInterval}}` | flat, `resultType: "task"`, `ttlMs`, `pollIntervalMs` |
 //! | outcome | `tasks/result`, with the task's id in `_meta` | within `tasks/get`, without |
 //! | a tool's own error | `failed` | `completed` |
 //! | input | requests of the server, with the task's id in `_meta` | within `tasks/get`, answered by `tasks/update` |
 //!
-//! Not here: what only somebody who keeps tasks can do, such as lists of tasks, blocking until there is an outcome,
-//! and the answer to a cancellation.
+//! A task never crosses a bridge as itself: towards a modern client it becomes one that is kept here, and a client in
+//! a session gets the outcome. So nothing here turns one kind into the other.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::codes::{self, fault_of_server};
+use super::codes::fault_of_server;
 use super::edit::{self, Object};
-use super::names::{RELATED_TASK, SERVER, SUBSCRIPTION};
+use super::names::RELATED_TASK;
 use super::questions::{self, Question};
-use super::result;
 use crate::error::{Reason, RpcError};
 use crate::message::RawJson;
-use crate::method::Method;
 use crate::port::backend::Reply;
-use crate::protocol::Revision;
+
+/// The longest time that servers can be asked to keep a task for: timers of many of them count no further, and one
+/// that is told more forgets the task at once.
+const MAX_TTL: Duration = Duration::from_millis(0x7fff_ffff);
+
+/// The extension, as it stands among capabilities.
+pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// How a tool of a session's server wants to be called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -38,43 +44,40 @@ pub enum Support {
     Required,
 }
 
-/// The tools in a session's `tools/list` that can be called as tasks.
-pub fn supported(tools: &RawJson) -> Vec<(String, Support)> {
-    let tools = Object::read(edit::text(tools)).and_then(|list| edit::elements(list.get("tools")?));
-    let read = |tool: &str| {
-        let tool = Object::read(tool)?;
-        let support = Object::read(tool.get("execution")?)?.get("taskSupport")?;
-        Some((edit::unquoted(tool.get("name")?)?.into_owned(), serde_json::from_str(support).ok()?))
-    };
-    let supported: Vec<(String, Support)> = tools.unwrap_or_default().into_iter().filter_map(read).collect();
-    supported.into_iter().filter(|(_, support)| *support != Support::Forbidden).collect()
+/// Whether a session's server makes tasks of calls, by its answer to `initialize`.
+pub fn served(initialized: &RawJson) -> bool {
+    let mut at = Object::read(edit::text(initialized)).and_then(|it| it.get("capabilities"));
+    for name in ["tasks", "requests", "tools", "call"] {
+        at = at.and_then(Object::read).and_then(|it| it.get(name));
+    }
+    at.is_some_and(edit::is_object)
 }
 
-/// The params of a call that a session's server is to make a task of.
+/// The tools in one page of a session's `tools/list`, and where the next page begins.
+pub fn listed(page: &RawJson) -> (Vec<(String, Support)>, Option<String>) {
+    let page = Object::read(edit::text(page));
+    let tools = page.as_ref().and_then(|page| edit::elements(page.get("tools")?));
+    let read = |tool: &str| {
+        let tool = Object::read(tool)?;
+        let support = tool.get("execution").and_then(Object::read).and_then(|it| it.get("taskSupport"));
+        let support = support.and_then(|support| serde_json::from_str(support).ok());
+        let name = edit::unquoted(tool.get("name")?)?.into_owned();
+        // Nothing said is as good as no.
+        Some((name, support.unwrap_or(Support::Forbidden)))
+    };
+    let next = page.as_ref().and_then(|page| edit::unquoted(page.get("nextCursor")?));
+    (tools.unwrap_or_default().into_iter().filter_map(read).collect(), next.map(Into::into))
+}
+
+/// The params of a call that a session's server is to make a task of, which need not be kept for longer than this.
 ///
 /// # Errors
 /// When the params are no object.
-pub fn augmented(params: &RawJson, ttl_ms: Option<u64>) -> Result<RawJson, RpcError> {
+pub fn augmented(params: &RawJson, ttl: Duration) -> Result<RawJson, RpcError> {
     let mut object = Object::read(edit::text(params))
         .ok_or_else(|| RpcError::of(Reason::InvalidParams, "The params are not an object"))?;
-    object.set("task", ttl_ms.map_or_else(|| "{}".to_owned(), |ttl| format!(r#"{{"ttl":{ttl}}}"#)));
+    object.set("task", format!(r#"{{"ttl":{}}}"#, ttl.min(MAX_TTL).as_millis()));
     Ok(edit::kept(params, object.write()))
-}
-
-/// A session's client's wish that its call becomes a task.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wish {
-    /// For how long it wants the task to be kept, in milliseconds.
-    pub ttl_ms: Option<u64>,
-}
-
-/// The wish in the params of a call, if there is one.
-pub fn wish(params: Option<&RawJson>) -> Option<Wish> {
-    let params = Object::read(edit::text(params?))?;
-    let task = Object::read(params.get("task")?)?;
-    let ttl = task.get("ttl").and_then(|ttl| serde_json::from_str::<f64>(ttl).ok());
-    // Milliseconds are whole, and a negative time is none.
-    Some(Wish { ttl_ms: ttl.filter(|ttl| *ttl >= 0.0).map(|ttl| ttl as u64) })
 }
 
 /// Where a task is.
@@ -110,186 +113,113 @@ impl Status {
     }
 }
 
-/// The id and the status in a task of either kind, in whatever it came: a created task, the answer to `tasks/get`, or
-/// news of it.
-pub fn seen(task: &RawJson) -> Option<(String, Status)> {
+/// A task of either kind, as far as both have the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// Its name.
+    pub id: String,
+    /// Where it is.
+    pub status: Status,
+    /// What its server says about that.
+    pub message: Option<String>,
+    /// How long it is kept from its beginning on; without a limit there is none.
+    pub ttl: Option<Duration>,
+    /// How often its server wants to be asked for it.
+    pub poll: Option<Duration>,
+}
+
+/// A task of either kind, in whatever it came: a created task, or the answer to `tasks/get`.
+pub fn seen(task: &RawJson) -> Option<Seen> {
     let object = Object::read(edit::text(task))?;
     let task = object.get("task").and_then(Object::read).unwrap_or(object);
     let status = serde_json::from_str(task.get("status")?).ok()?;
-    Some((edit::unquoted(task.get("taskId")?)?.into_owned(), status))
-}
-
-/// A task that a session's server created, for a modern client.
-///
-/// # Errors
-/// When it is none.
-pub fn created_to_modern(result: &RawJson) -> Result<RawJson, RpcError> {
-    let object = Object::read(edit::text(result)).ok_or_else(broken)?;
-    let mut task = object.get("task").and_then(Object::read).ok_or_else(broken)?;
-    seen(result).ok_or_else(broken)?;
-    let meta = object.get("_meta").and_then(Object::read);
-    to_modern_names(&mut task);
-    task.set("resultType", r#""task""#);
-    if let Some(mut meta) = meta {
-        meta.remove(RELATED_TASK);
-        if !meta.is_empty() {
-            task.set("_meta", meta.write());
-        }
-    }
-    Ok(RawJson::trusted(task.write().into_owned()))
-}
-
-/// A task that a modern server created, for a session's client.
-///
-/// # Errors
-/// When it is none.
-pub fn created_to_legacy(result: &RawJson) -> Result<RawJson, RpcError> {
-    let mut task = Object::read(edit::text(result)).ok_or_else(broken)?;
-    seen(result).ok_or_else(broken)?;
-    let mut meta = task.get("_meta").and_then(Object::read);
-    task.remove("_meta");
-    to_legacy_names(&mut task);
-    let mut written = format!(r#"{{"task":{}"#, task.write());
-    if let Some(meta) = &mut meta {
-        meta.remove(SERVER);
-    }
-    if let Some(meta) = meta.filter(|meta| !meta.is_empty()) {
-        written += &format!(r#","_meta":{}"#, meta.write());
-    }
-    written.push('}');
-    Ok(RawJson::trusted(written))
-}
-
-/// What is known of a session's task beside its status.
-#[derive(Clone, Copy, Debug)]
-pub enum Holds<'a> {
-    /// Nothing yet.
-    Nothing,
-    /// What the server wants to know.
-    Questions(&'a [Question]),
-    /// What `tasks/result` said.
-    Outcome(&'a Reply),
-}
-
-/// A session's task for a modern client: the answer to `tasks/get`, or the news of it. What is known counts for more
-/// than the status: a tool's own error completes a task, and a task whose questions are not known yet is worked on.
-///
-/// # Errors
-/// When it is no task, or has an outcome that is not known.
-pub fn got_to_modern(task: &RawJson, holds: Holds<'_>) -> Result<RawJson, RpcError> {
-    let (_, status) = seen(task).ok_or_else(broken)?;
-    let mut object = Object::read(edit::text(task)).ok_or_else(broken)?;
-    to_modern_names(&mut object);
-    object.within("_meta", |meta| meta.remove(RELATED_TASK));
-    let status = match (status, holds) {
-        (Status::Cancelled, _) => Status::Cancelled,
-        (_, Holds::Outcome(Ok(outcome))) => {
-            let outcome = result::to_modern(&Method::ToolsCall, outcome);
-            object.set("result", edit::text(&outcome).to_owned());
-            Status::Completed
-        }
-        (_, Holds::Outcome(Err(error))) => {
-            object.set("error", edit::text(codes::to_modern(None, error).raw()).to_owned());
-            Status::Failed
-        }
-        (Status::Completed | Status::Failed, _) => {
-            return Err(fault_of_server("The outcome of the task is not known".to_owned()));
-        }
-        (_, Holds::Questions(asked)) if !asked.is_empty() => {
-            object.set("inputRequests", edit::text(&questions::requests(asked)).to_owned());
-            Status::InputRequired
-        }
-        (Status::Working | Status::InputRequired, _) => Status::Working,
+    let time = |names: [&str; 2]| {
+        let text = names.into_iter().find_map(|name| task.get(name))?;
+        // Milliseconds are whole, and a negative time is none.
+        let millis = text.parse::<f64>().ok().filter(|millis| *millis >= 0.0)?;
+        Some(Duration::from_millis(millis as u64))
     };
-    object.set("status", status.as_json());
-    Ok(RawJson::trusted(object.write().into_owned()))
+    Some(Seen {
+        id: edit::unquoted(task.get("taskId")?)?.into_owned(),
+        status,
+        message: task.get("statusMessage").and_then(edit::unquoted).map(Into::into),
+        ttl: time(["ttlMs", "ttl"]),
+        poll: time(["pollIntervalMs", "pollInterval"]),
+    })
 }
 
-/// A modern server's task for a session's client: the answer to `tasks/get`, or the news of it.
-///
-/// # Errors
-/// When it is no task.
-pub fn got_to_legacy(task: &RawJson) -> Result<RawJson, RpcError> {
-    seen(task).ok_or_else(broken)?;
-    let mut object = Object::read(edit::text(task)).ok_or_else(broken)?;
-    let result = object.get("result").and_then(Object::read);
-    if result.is_some_and(|result| result.get("isError") == Some("true")) {
-        object.set("status", Status::Failed.as_json());
-    }
-    for name in ["result", "error", "inputRequests", "requestState"] {
-        object.remove(name);
-    }
-    to_legacy_names(&mut object);
-    object.within("_meta", |meta| {
-        meta.remove(SERVER);
-        meta.remove(SUBSCRIPTION);
-    });
-    Ok(edit::kept(task, object.write()))
+/// The task that a session's server made of a call; `None` if it answered it.
+pub fn created(result: &RawJson) -> Option<Seen> {
+    let is_task = Object::read(edit::text(result))?.get("task").is_some_and(edit::is_object);
+    seen(result).filter(|_| is_task)
 }
 
-/// What a modern server's task came to, as the answer to a session's `tasks/result`; `None` as long as it has not.
-pub fn outcome(task: &RawJson, revision: Revision) -> Option<Reply> {
-    let (id, status) = seen(task)?;
+/// The params of a request about a task, without what every modern request says of its sender.
+pub fn named(task_id: &str) -> RawJson {
+    RawJson::trusted(format!(r#"{{"taskId":{}}}"#, edit::quoted(task_id)))
+}
+
+/// Whether a modern server has tasks, by its answer to `server/discover`.
+pub fn advertised(discovery: &RawJson) -> bool {
+    let mut at = Object::read(edit::text(discovery)).and_then(|it| it.get("capabilities"));
+    for name in ["extensions", EXTENSION] {
+        at = at.and_then(Object::read).and_then(|it| it.get(name));
+    }
+    at.is_some_and(edit::is_object)
+}
+
+/// Capabilities of a server or a client that say nothing of extensions, and tasks.
+pub fn declared(capabilities: &RawJson) -> RawJson {
+    let Some(mut object) = Object::read(edit::text(capabilities)) else { return capabilities.clone() };
+    object.set("extensions", format!(r#"{{{}:{{}}}}"#, edit::quoted(EXTENSION)));
+    RawJson::trusted(object.write().into_owned())
+}
+
+/// What a modern server's task came to; `None` as long as it has not.
+pub fn outcome(task: &RawJson) -> Option<Reply> {
     let object = Object::read(edit::text(task))?;
     let read = |name: &str| object.get(name).filter(|it| edit::is_object(it)).map(|it| edit::part(task, it));
-    Some(match status {
+    Some(match seen(task)?.status {
         Status::Working | Status::InputRequired => return None,
-        Status::Completed => read("result")
-            .ok_or_else(broken)
-            .map(|outcome| related(Some(&result::to_legacy(&Method::ToolsCall, &outcome, revision)), &id)),
-        Status::Failed => Err(read("error")
-            .map_or_else(broken, |error| codes::to_legacy(&Method::ToolsCall, &RpcError::from_raw(error)))),
-        Status::Cancelled => Err(RpcError::of(Reason::Cancelled, "The task was cancelled")),
+        Status::Completed => read("result").ok_or_else(broken),
+        Status::Failed => Err(read("error").map_or_else(broken, RpcError::from_raw)),
+        Status::Cancelled => Err(RpcError::of(Reason::Cancelled, "The server cancelled the task")),
     })
 }
 
 /// What a modern server's task waits for.
-pub fn asked(task: &RawJson) -> Vec<Question> {
-    let waits = seen(task).is_some_and(|(_, status)| status == Status::InputRequired);
+///
+/// # Errors
+/// When it waits for something that cannot be asked.
+pub fn asked(task: &RawJson) -> Result<Vec<Question>, RpcError> {
+    let waits = seen(task).is_some_and(|task| task.status == Status::InputRequired);
     let map = Object::read(edit::text(task)).and_then(|object| object.get("inputRequests"));
-    map.filter(|_| waits).and_then(|map| questions::asked(task, map)).unwrap_or_default()
+    map.filter(|_| waits).map_or(Ok(Vec::new()), |map| questions::asked(task, map).ok_or_else(broken))
 }
 
-/// Params or a result of a session with the id of the task that they belong to.
-pub fn related(to: Option<&RawJson>, task_id: &str) -> RawJson {
-    let Some(mut object) = Object::read(to.map_or("{}", edit::text)) else {
-        return to.cloned().unwrap_or(RawJson::EMPTY_OBJECT);
-    };
-    let mut meta = object.get("_meta").and_then(Object::read).unwrap_or_else(edit::nothing);
-    meta.set(RELATED_TASK, format!(r#"{{"taskId":{}}}"#, edit::quoted(task_id)));
-    object.set("_meta", meta.write());
-    RawJson::trusted(object.write().into_owned())
-}
-
-/// The params of a `tasks/update` that answers questions, without what every modern request says of its sender.
-pub fn update(task_id: &str, answers: &[(String, RawJson)]) -> RawJson {
+/// The params of a `tasks/update` that answers a question, without what every modern request says of its sender.
+pub fn update(task_id: &str, key: &str, answer: &RawJson) -> RawJson {
     RawJson::trusted(format!(
-        r#"{{"taskId":{},"inputResponses":{}}}"#,
+        r#"{{"taskId":{},"inputResponses":{{{}:{}}}}}"#,
         edit::quoted(task_id),
-        edit::text(&questions::map_of(answers)),
+        edit::quoted(key),
+        edit::text(answer),
     ))
 }
 
-fn to_modern_names(task: &mut Object<'_>) {
-    // How long a task is kept has to be said; without a limit it is null in both.
-    let ttl = task.get("ttl").unwrap_or("null");
-    task.remove("ttl");
-    task.set("ttlMs", ttl);
-    if let Some(interval) = task.get("pollInterval") {
-        task.remove("pollInterval");
-        task.set("pollIntervalMs", interval);
-    }
-}
-
-fn to_legacy_names(task: &mut Object<'_>) {
-    task.remove("resultType");
-    let ttl = task.get("ttlMs").unwrap_or("null");
-    task.remove("ttlMs");
-    task.set("ttl", ttl);
-    if let Some(interval) = task.get("pollIntervalMs") {
-        task.remove("pollIntervalMs");
-        task.set("pollInterval", interval);
-    }
+/// An answer to a question of a session's server that belongs to a task, which says so like the question.
+pub fn related(answer: &RawJson, question: Option<&RawJson>) -> RawJson {
+    let task =
+        question.and_then(|question| Object::read(edit::text(question))).and_then(|it| it.get("_meta"));
+    let task = task.and_then(Object::read).and_then(|meta| meta.get(RELATED_TASK));
+    let (Some(task), Some(mut object)) = (task, Object::read(edit::text(answer))) else {
+        return answer.clone();
+    };
+    let mut meta = object.get("_meta").and_then(Object::read).unwrap_or_else(edit::nothing);
+    meta.set(RELATED_TASK, task);
+    let meta = meta.write().into_owned();
+    object.set("_meta", meta);
+    RawJson::trusted(object.write().into_owned())
 }
 
 fn broken() -> RpcError {

@@ -1,159 +1,99 @@
 //! The tables of tasks between their two kinds.
 
 use super::*;
+use crate::method::Method;
 
 fn json(text: &'static str) -> RawJson {
     RawJson::trusted(text)
 }
 
 #[test]
-fn tools_that_can_be_called_as_tasks() {
+fn servers_that_make_tasks_of_calls() {
+    let table = [
+        (r#"{"capabilities":{"tasks":{"requests":{"tools":{"call":{}}}}}}"#, true),
+        (r#"{"capabilities":{"tasks":{"requests":{"tools":{}}}}}"#, false),
+        (r#"{"capabilities":{"tasks":{"list":{},"cancel":{}}}}"#, false),
+        (r#"{"capabilities":{"tasks":{"requests":{"tools":{"call":true}}}}}"#, false),
+        (r#"{"capabilities":{}}"#, false),
+        ("7", false),
+    ];
+    for (initialized, expected) in table {
+        assert_eq!(served(&json(initialized)), expected, "{initialized}");
+    }
+    let table = [
+        (r#"{"capabilities":{"extensions":{"io.modelcontextprotocol/tasks":{"x":1}}}}"#, true),
+        (r#"{"capabilities":{"extensions":{"io.modelcontextprotocol/tasks":null}}}"#, false),
+        (r#"{"capabilities":{"tasks":{}}}"#, false),
+        ("[]", false),
+    ];
+    for (discovery, expected) in table {
+        assert_eq!(advertised(&json(discovery)), expected, "{discovery}");
+    }
+}
+
+#[test]
+fn tools_and_how_they_want_to_be_called() {
     let list = json(
-        r#"{"tools":[{"name":"a","execution":{"taskSupport":"required"}},{"name":"b","execution":{"taskSupport":"optional"}},{"name":"c","execution":{"taskSupport":"forbidden"}},{"name":"d"},{"name":"e","execution":{}},7]}"#,
+        r#"{"tools":[{"name":"a","execution":{"taskSupport":"required"}},{"name":"b","execution":{"taskSupport":"optional"}},{"name":"c","execution":{"taskSupport":"forbidden"}},{"name":"d"},{"name":"e","execution":{"taskSupport":"later"}},7],"nextCursor":"n"}"#,
     );
-    let expected = [("a".to_owned(), Support::Required), ("b".to_owned(), Support::Optional)];
-    assert_eq!(supported(&list), expected);
-    assert_eq!(supported(&json("{}")), []);
+    let expected = [
+        ("a".to_owned(), Support::Required),
+        ("b".to_owned(), Support::Optional),
+        ("c".to_owned(), Support::Forbidden),
+        ("d".to_owned(), Support::Forbidden),
+        ("e".to_owned(), Support::Forbidden),
+    ];
+    assert_eq!(listed(&list), (expected.to_vec(), Some("n".to_owned())));
+    assert_eq!(listed(&json("{}")), (Vec::new(), None));
 }
 
 #[test]
 fn a_call_becomes_a_task_in_the_words_of_a_session() {
     let params = json(r#"{"name":"t", "arguments":{ }}"#);
-    let text = |ttl| edit::text(&augmented(&params, ttl).unwrap()).to_owned();
-    assert_eq!(text(None), r#"{"name":"t", "arguments":{ },"task":{}}"#);
-    assert_eq!(text(Some(5)), r#"{"name":"t", "arguments":{ },"task":{"ttl":5}}"#);
-    assert!(augmented(&json("[]"), None).unwrap_err().is(Reason::InvalidParams));
+    let five = Duration::from_millis(5);
+    let augmented_to = augmented(&params, five).unwrap();
+    assert_eq!(edit::text(&augmented_to), r#"{"name":"t", "arguments":{ },"task":{"ttl":5}}"#);
+    assert!(augmented(&json("[]"), five).unwrap_err().is(Reason::InvalidParams));
 }
 
 #[test]
-fn a_sessions_wish_for_a_task() {
-    let table = [
-        (r#"{"name":"t"}"#, None),
-        (r#"{"task":null}"#, None),
-        (r#"{"task":{}}"#, Some(Wish { ttl_ms: None })),
-        (r#"{"task":{"ttl":60000}}"#, Some(Wish { ttl_ms: Some(60000) })),
-        (r#"{"task":{"ttl":-1}}"#, Some(Wish { ttl_ms: None })),
-        (r#"{"task":{"ttl":"x"}}"#, Some(Wish { ttl_ms: None })),
-    ];
-    for (params, expected) in table {
-        assert_eq!(wish(Some(&json(params))), expected, "{params}");
-    }
-    assert_eq!(wish(None), None);
-}
-
-#[test]
-fn a_created_task_both_ways() {
+fn a_task_of_either_kind() {
+    let expected = Seen {
+        id: "t-1".to_owned(),
+        status: Status::Working,
+        message: Some("soon".to_owned()),
+        ttl: Some(Duration::from_secs(60)),
+        poll: Some(Duration::from_millis(10)),
+    };
     let legacy = json(
-        r#"{"task":{"taskId":"t-1","status":"working","createdAt":"2026-01-01T00:00:00.50Z","lastUpdatedAt":"b","ttl":60000,"pollInterval":10},"_meta":{"x":1,"io.modelcontextprotocol/related-task":{"taskId":"t-1"}}}"#,
+        r#"{"task":{"taskId":"t-1","status":"working","statusMessage":"soon","ttl":60000,"pollInterval":10.0},"_meta":{}}"#,
     );
-    let modern = created_to_modern(&legacy).unwrap();
-    assert_eq!(
-        edit::text(&modern),
-        r#"{"taskId":"t-1","status":"working","createdAt":"2026-01-01T00:00:00.50Z","lastUpdatedAt":"b","ttlMs":60000,"pollIntervalMs":10,"resultType":"task","_meta":{"x":1}}"#
+    assert_eq!(created(&legacy), Some(expected.clone()));
+    let modern = json(
+        r#"{"resultType":"task","taskId":"t-1","status":"working","statusMessage":"soon","ttlMs":60000,"pollIntervalMs":10}"#,
     );
-    assert_eq!(
-        edit::text(&created_to_legacy(&modern).unwrap()),
-        r#"{"task":{"taskId":"t-1","status":"working","createdAt":"2026-01-01T00:00:00.50Z","lastUpdatedAt":"b","ttl":60000,"pollInterval":10},"_meta":{"x":1}}"#
-    );
-    let without = created_to_modern(&json(r#"{"task":{"taskId":"t","status":"working"}}"#)).unwrap();
-    assert_eq!(edit::text(&without), r#"{"taskId":"t","status":"working","ttlMs":null,"resultType":"task"}"#);
-    for broken in ["{}", r#"{"task":{}}"#, r#"{"task":{"taskId":"t","status":"later"}}"#, "7"] {
-        assert_eq!(created_to_modern(&json(broken)).unwrap_err().code(), -32603, "{broken}");
-        assert_eq!(created_to_legacy(&json(broken)).unwrap_err().code(), -32603, "{broken}");
+    assert_eq!(seen(&modern), Some(expected));
+    assert_eq!(created(&modern), None, "no server of sessions says it like this");
+    let bare = seen(&json(r#"{"taskId":"t","status":"failed","ttl":null,"pollInterval":-1}"#)).unwrap();
+    assert_eq!((bare.status, bare.message, bare.ttl, bare.poll), (Status::Failed, None, None, None));
+    for broken in
+        ["{}", r#"{"task":{}}"#, r#"{"task":{"taskId":"t","status":"later"}}"#, "7", r#"{"content":[]}"#]
+    {
+        assert_eq!(created(&json(broken)), None, "{broken}");
     }
-}
-
-#[test]
-fn a_sessions_task_for_a_modern_client() {
-    let failed = Ok(json(
-        r#"{"content":[],"isError":true,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}"#,
-    ));
-    let error = Err(RpcError::new(-32042, "m"));
-    let questions = [Question { key: "q1".to_owned(), method: Method::RootsList, params: None }];
-    let table = [
-        ("working", Holds::Nothing, r#""status":"working","ttlMs":1"#),
-        (
-            "completed",
-            Holds::Outcome(&failed),
-            r#""status":"completed","ttlMs":1,"result":{"content":[],"isError":true}"#,
-        ),
-        (
-            "failed",
-            Holds::Outcome(&failed),
-            r#""status":"completed","ttlMs":1,"result":{"content":[],"isError":true}"#,
-        ),
-        (
-            "failed",
-            Holds::Outcome(&error),
-            r#""status":"failed","ttlMs":1,"error":{"code":-32603,"message":"The server answered with an error that cannot be passed on: m","data":{"reason":"internal","original":{"code":-32042,"message":"m"}}}"#,
-        ),
-        ("cancelled", Holds::Nothing, r#""status":"cancelled","ttlMs":1"#),
-        ("cancelled", Holds::Outcome(&error), r#""status":"cancelled","ttlMs":1"#),
-        ("input_required", Holds::Nothing, r#""status":"working","ttlMs":1"#),
-        ("input_required", Holds::Questions(&[]), r#""status":"working","ttlMs":1"#),
-        (
-            "input_required",
-            Holds::Questions(&questions),
-            r#""status":"input_required","ttlMs":1,"inputRequests":{"q1":{"method":"roots/list","params":{}}}"#,
-        ),
-        (
-            "working",
-            Holds::Questions(&questions),
-            r#""status":"input_required","ttlMs":1,"inputRequests":{"q1":{"method":"roots/list","params":{}}}"#,
-        ),
-    ];
-    for (status, holds, expected) in table {
-        let task = RawJson::trusted(format!(r#"{{"taskId":"t","status":"{status}","ttl":1}}"#));
-        let modern = got_to_modern(&task, holds).unwrap();
-        assert_eq!(edit::text(&modern), format!(r#"{{"taskId":"t",{expected}}}"#), "{status}");
-    }
-    for unknown in ["completed", "failed"] {
-        let task = RawJson::trusted(format!(r#"{{"taskId":"t","status":"{unknown}"}}"#));
-        assert_eq!(got_to_modern(&task, Holds::Nothing).unwrap_err().code(), -32603);
-    }
-}
-
-#[test]
-fn a_modern_task_for_a_session() {
-    let table = [
-        (
-            r#"{"resultType":"complete","taskId":"t","status":"working","ttlMs":null,"pollIntervalMs":5,"_meta":{"io.modelcontextprotocol/serverInfo":{},"io.modelcontextprotocol/subscriptionId":1}}"#,
-            r#"{"taskId":"t","status":"working","ttl":null,"pollInterval":5}"#,
-        ),
-        (
-            r#"{"taskId":"t","status":"completed","ttlMs":1,"result":{"content":[],"isError":false}}"#,
-            r#"{"taskId":"t","status":"completed","ttl":1}"#,
-        ),
-        (
-            r#"{"taskId":"t","status":"completed","ttlMs":1,"result":{"content":[],"isError":true}}"#,
-            r#"{"taskId":"t","status":"failed","ttl":1}"#,
-        ),
-        (
-            r#"{"taskId":"t","status":"input_required","inputRequests":{"k":{"method":"roots/list"}},"requestState":"s"}"#,
-            r#"{"taskId":"t","status":"input_required","ttl":null}"#,
-        ),
-        (
-            r#"{"taskId":"t","status":"failed","statusMessage":"m","error":{"code":1,"message":"m"}}"#,
-            r#"{"taskId":"t","status":"failed","statusMessage":"m","ttl":null}"#,
-        ),
-    ];
-    for (modern, legacy) in table {
-        assert_eq!(edit::text(&got_to_legacy(&json(modern)).unwrap()), legacy);
-    }
-    assert_eq!(got_to_legacy(&json("{}")).unwrap_err().code(), -32603);
 }
 
 #[test]
 fn what_a_modern_task_came_to() {
-    let outcome = |text| outcome(&json(text), Revision::LATEST);
+    let outcome = |text| outcome(&json(text));
     assert_eq!(outcome(r#"{"taskId":"t","status":"working"}"#), None);
     assert_eq!(outcome(r#"{"taskId":"t","status":"input_required"}"#), None);
     assert_eq!(
-        outcome(r#"{"taskId":"t","status":"completed","result":{"resultType":"complete","content":[ ]}}"#),
-        Some(Ok(json(r#"{"content":[ ],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}"#)))
+        outcome(r#"{"taskId":"t","status":"completed","result":{"content":[ ]}}"#),
+        Some(Ok(json(r#"{"content":[ ]}"#)))
     );
-    let failed = outcome(r#"{"taskId":"t","status":"failed","error":{"code":-32021,"message":"m"}}"#);
-    assert_eq!(failed, Some(Err(RpcError::from_raw(json(r#"{"code":-32602,"message":"m"}"#)))));
+    let failed = outcome(r#"{"taskId":"t","status":"failed","error":{"code":-32000,"message":"m"}}"#);
+    assert_eq!(failed, Some(Err(RpcError::new(-32000, "m"))));
     let cancelled = outcome(r#"{"taskId":"t","status":"cancelled"}"#).unwrap().unwrap_err();
     assert!(cancelled.is(Reason::Cancelled));
     for broken in [r#"{"taskId":"t","status":"completed"}"#, r#"{"taskId":"t","status":"failed","error":7}"#]
@@ -164,21 +104,39 @@ fn what_a_modern_task_came_to() {
 
 #[test]
 fn what_a_modern_task_waits_for_and_how_it_is_answered() {
-    let task = r#"{"taskId":"t","status":"input_required","inputRequests":{"k":{"method":"elicitation/create","params":{"message":"m","_meta":{"x":1}}}}}"#;
-    let questions = asked(&json(task));
+    let task = r#"{"taskId":"t","status":"input_required","inputRequests":{"k":{"method":"elicitation/create","params":{"message":"m"}}}}"#;
+    let questions = asked(&json(task)).unwrap();
     assert_eq!(questions.len(), 1);
+    assert_eq!((&*questions[0].key, &questions[0].method), ("k", &Method::ElicitationCreate));
     assert_eq!(
-        edit::text(&related(questions[0].params.as_ref(), "t")),
-        r#"{"message":"m","_meta":{"x":1,"io.modelcontextprotocol/related-task":{"taskId":"t"}}}"#
-    );
-    assert_eq!(
-        edit::text(&related(None, "t")),
-        r#"{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}"#
-    );
-    assert_eq!(
-        edit::text(&update("t\"", &[("k".to_owned(), json(r#"{"action":"accept"}"#))])),
+        edit::text(&update("t\"", "k", &json(r#"{"action":"accept"}"#))),
         r#"{"taskId":"t\"","inputResponses":{"k":{"action":"accept"}}}"#
     );
     let over = r#"{"taskId":"t","status":"working","inputRequests":{"k":{"method":"roots/list"}}}"#;
-    assert_eq!(asked(&json(over)), []);
+    assert_eq!(asked(&json(over)), Ok(Vec::new()));
+    let strange = r#"{"taskId":"t","status":"input_required","inputRequests":{"k":{"method":"tools/call"}}}"#;
+    assert_eq!(asked(&json(strange)).unwrap_err().code(), -32603);
+}
+
+#[test]
+fn an_answer_belongs_to_the_task_of_its_question() {
+    let question = json(r#"{"message":"m","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}"#);
+    let answer = json(r#"{"action":"accept","_meta":{"x":1}}"#);
+    assert_eq!(
+        edit::text(&related(&answer, Some(&question))),
+        r#"{"action":"accept","_meta":{"x":1,"io.modelcontextprotocol/related-task":{"taskId":"t"}}}"#
+    );
+    assert_eq!(related(&answer, Some(&json(r#"{"_meta":{}}"#))), answer);
+    assert_eq!(related(&answer, None), answer);
+}
+
+#[test]
+fn a_client_declares_that_it_knows_tasks() {
+    let table = [
+        ("{}", r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#),
+        (r#"{"roots":{}}"#, r#"{"roots":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#),
+    ];
+    for (capabilities, expected) in table {
+        assert_eq!(edit::text(&declared(&json(capabilities))), expected);
+    }
 }
