@@ -55,11 +55,11 @@ pub(crate) fn read(object: &[u8]) -> Option<Vec<Member<'_>>> {
 pub(crate) fn find<'a>(object: &'a [u8], name: &str) -> Found<'a> {
     let found = || {
         let (mut cursor, mut found) = (Cursor::at_object(std::str::from_utf8(object).ok()?)?, Found::Absent);
-        while let Some((_, other)) = cursor.name_if_text()? {
+        while let Some(other) = cursor.next_name()? {
             let value = cursor.value()?;
             // With half of a surrogate pair a name is no text, but JSON, and other readers take it. It must not keep
             // the others from being found.
-            if other.is_some_and(|other| other == name) {
+            if other.says.is_some_and(|other| other == name) {
                 found = match found {
                     Found::Absent => Found::One(Raw(value)),
                     Found::One(_) | Found::Twice => Found::Twice,

@@ -36,6 +36,13 @@ pub(crate) struct Cursor<'a> {
     at: usize,
 }
 
+/// The name of a member.
+pub(crate) struct Name<'a> {
+    written: &'a str,
+    /// Nothing if it is no text: half a character can be written with escapes.
+    pub(crate) says: Option<Cow<'a, str>>,
+}
+
 impl<'a> Cursor<'a> {
     /// Before the first member of an object.
     pub(crate) fn at_object(object: &'a str) -> Option<Self> {
@@ -62,15 +69,15 @@ impl<'a> Cursor<'a> {
     /// The same, with how it is written.
     #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
     fn name_as_written(&mut self) -> Option<Option<(&'a str, Cow<'a, str>)>> {
-        match self.name_if_text()? {
-            Some((written, name)) => Some(Some((written, name?))),
+        match self.next_name()? {
+            Some(Name { written, says }) => Some(Some((written, says?))),
             None => Some(None),
         }
     }
 
-    /// The next name as it is written, and what it says, if that is text; nothing at the end of the object.
+    /// The same for whoever takes names that say nothing.
     #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
-    pub(crate) fn name_if_text(&mut self) -> Option<Option<(&'a str, Option<Cow<'a, str>>)>> {
+    pub(crate) fn next_name(&mut self) -> Option<Option<Name<'a>>> {
         let bytes = self.text.as_bytes();
         let start = past(bytes, self.at, b',')?;
         match bytes.get(start)? {
@@ -84,11 +91,11 @@ impl<'a> Cursor<'a> {
         let (end, spelling) = end_of_string(bytes, start)?;
         self.at = end;
         let written = self.text.get(start..end)?;
-        let name = match spelling {
+        let says = match spelling {
             Spelling::Plain => written.get(1..written.len() - 1).map(Cow::Borrowed),
             Spelling::Escaped => unquoted(written),
         };
-        Some(Some((written, name)))
+        Some(Some(Name { written, says }))
     }
 
     /// The value of the member whose name was last.

@@ -341,7 +341,7 @@ async fn servers_of_either_era_are_one_for_clients_of_either() {
     ];
     for list in &listed {
         let tools = names(list, "tools");
-        assert!(["old__heard", "public_echo"].iter().all(|tool| tools.iter().any(|it| it == tool)), "{list}");
+        assert!(["old__hold", "public_echo"].iter().all(|tool| tools.iter().any(|it| it == tool)), "{list}");
     }
     assert_eq!(listed[0]["result"].get("resultType"), None);
     assert_eq!(listed[1]["result"]["resultType"], "complete");
