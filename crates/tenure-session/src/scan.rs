@@ -144,9 +144,6 @@ fn past(bytes: &[u8], from: usize, mark: u8) -> Option<usize> {
     (at <= bytes.len()).then_some(at)
 }
 
-/// How many bytes of a string are looked at one by one.
-const NEAR: usize = 16;
-
 /// How a string is written.
 enum Spelling {
     Plain,
@@ -156,19 +153,13 @@ enum Spelling {
 /// Where the string ends that begins here with its quotation mark.
 fn end_of_string(bytes: &[u8], start: usize) -> Option<(usize, Spelling)> {
     let (mut at, mut spelling) = (start + 1, Spelling::Plain);
-    // Most are short, and read before a search would have begun.
-    let near = bytes.get(at..)?.iter().take(NEAR);
-    at += near.take_while(|byte| !matches!(byte, b'"' | b'\\')).count();
     loop {
-        at += match bytes.get(at)? {
-            b'"' => return Some((at + 1, spelling)),
-            b'\\' => {
-                spelling = Spelling::Escaped;
-                // Whatever stands behind it belongs to it.
-                2
-            }
-            _ => memchr2(b'"', b'\\', &bytes[at..])?,
-        };
+        at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        if bytes[at] == b'"' {
+            return Some((at + 1, spelling));
+        }
+        // Whatever stands behind it belongs to it.
+        (at, spelling) = (at + 2, Spelling::Escaped);
     }
 }
 

@@ -6,6 +6,8 @@ use super::gateway_with;
 use super::odd::{answer, calling, through};
 use super::server::Server;
 use crate::modern::support::{self, MODERN};
+use crate::support::events::Events;
+use crate::support::session::Session;
 use crate::support::wait::within;
 
 #[tokio::test]
@@ -63,4 +65,50 @@ async fn a_modern_client_that_hangs_up_withdraws_its_request_before_the_session_
     cancelled.accept().await;
     // What it says late could belong to somebody else.
     server.delete().await.refuse("405 Method Not Allowed").await;
+}
+
+#[tokio::test]
+async fn the_stream_of_a_session_outlives_its_connection_before_a_server_that_keeps_none() {
+    let mut server = Server::start().await;
+    let front = gateway_with(server.url(), &[("upstream.era", "modern")]).await;
+    let there = async {
+        let discovered = json!({ "result": {
+            "resultType": "complete", "supportedVersions": [MODERN], "capabilities": { "tools": {} },
+        } });
+        server.post("server/discover").await.answer(&discovered).await;
+    };
+    let (session, ()) = tokio::join!(Session::start(front.address()), there);
+    let call = json!({ "name": "t", "_meta": { "progressToken": "mine" } });
+    let there = async {
+        let asked = server.post("tools/call").await;
+        let token = asked.body["params"]["_meta"]["progressToken"].clone();
+        let last = asked.response(&json!({ "result": { "resultType": "complete", "content": [] } }));
+        let step = move |step: u64| {
+            let params = json!({ "progressToken": token, "progress": step });
+            json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })
+        };
+        let mut stream = asked.stream().await;
+        stream.event(&step(1)).await;
+        (stream, step, last)
+    };
+    let opening = session.request(1, "tools/call", &call).open(front.address());
+    let (mut events, (mut stream, step, last)) = tokio::join!(opening, there);
+    let progress = async |events: &mut Events| {
+        let (_, message) = events.message().await.expect("progress");
+        assert_eq!(message["params"]["progressToken"], "mine", "{message}");
+        message["params"]["progress"].as_u64()
+    };
+    assert_eq!(progress(&mut events).await, Some(1));
+    let seen = events.last_id();
+    drop(events);
+    // One while nobody listens, one after the client is back; the server hears of neither the loss nor the return.
+    stream.event(&step(2)).await;
+    let mut events = session.resume(&seen).await;
+    assert_eq!(progress(&mut events).await, Some(2));
+    stream.event(&step(3)).await;
+    assert_eq!(progress(&mut events).await, Some(3));
+    stream.write(&format!("data: {last}\n\n")).await;
+    let (_, answer) = events.message().await.expect("the answer");
+    assert_eq!((&answer["id"], &answer["result"]), (&json!(1), &json!({ "content": [] })));
+    assert!(events.message().await.is_none(), "nothing is told twice");
 }
