@@ -53,7 +53,8 @@ pub fn to_legacy(method: &Method, error: &RpcError) -> RpcError {
 /// | legacy | modern |
 /// |---|---|
 /// | -32002 | -32602 with `data.uri`, which is the request's where the server names none |
-/// | any of -32020 to -32099, so also -32042 | -32603 with the original |
+/// | -32021 that says what would have to be declared, as handlers say that are written for both eras | as it was |
+/// | any other of -32020 to -32099, so also -32042 | -32603 with the original |
 /// | no code at all | -32603 with the original |
 /// | everything else | as it was |
 ///
@@ -61,6 +62,7 @@ pub fn to_legacy(method: &Method, error: &RpcError) -> RpcError {
 pub fn to_modern(params: Option<&RawJson>, error: &RpcError) -> RpcError {
     match code(error) {
         Some(RESOURCE_NOT_FOUND) => missing_resource(params, error),
+        Some(MISSING_CAPABILITY) if names_capabilities(error) => error.clone(),
         Some(code) if !is_reserved(code) => error.clone(),
         Some(_) | None => wrapped(error),
     }
@@ -96,6 +98,10 @@ pub(super) fn data(error: &RpcError) -> Option<Object<'_>> {
 
 fn names_resource(error: &RpcError) -> bool {
     data(error).and_then(|data| data.get("uri")).is_some_and(|uri| uri.starts_with('"'))
+}
+
+fn names_capabilities(error: &RpcError) -> bool {
+    data(error).and_then(|data| data.get("requiredCapabilities")).is_some_and(edit::is_object)
 }
 
 fn with_code(error: &RpcError, code: i64) -> RpcError {
@@ -233,6 +239,10 @@ mod tests {
             (
                 r#"{"code":-32042,"message":"m"}"#,
                 r#"{"code":-32603,"message":"The server answered with an error that cannot be passed on: m","data":{"reason":"internal","original":{"code":-32042,"message":"m"}}}"#,
+            ),
+            (
+                r#"{"code":-32021,"message":"m","data":{"requiredCapabilities":{"sampling":{}}}}"#,
+                r#"{"code":-32021,"message":"m","data":{"requiredCapabilities":{"sampling":{}}}}"#,
             ),
             // It meant something else to that server.
             (

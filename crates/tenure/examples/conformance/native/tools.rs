@@ -9,7 +9,7 @@ use tenure_session::runtime::CallContext;
 use tenure_session::{Method, RawJson, Reason, RpcError};
 
 use super::rounds::capabilities;
-use super::{Named, is_modern, parse, text};
+use super::{Named, parse, text};
 use crate::catalog;
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -61,9 +61,7 @@ pub(super) async fn call(context: &CallContext, fanout: &Fanout, call: &Named) -
         }
         "test_missing_capability" => match capabilities(context).has(&Capability::Sampling) {
             true => Ok(text("The client lets its model be asked")),
-            false if is_modern(context) => Err(capability::missing(&[Capability::Sampling]).to_rpc()),
-            // Sessions have no code for this.
-            false => Ok(failed("The client does not let its model be asked")),
+            false => Err(capability::missing(&[Capability::Sampling]).to_rpc()),
         },
         "test_trigger_tool_change" => {
             fanout.list_changed(News::Tools);

@@ -62,12 +62,10 @@ pub(super) async fn call(
         }
         "test_missing_capability" => match context.client_capabilities().unwrap_or_default().sampling {
             Some(_) => Ok(text("The client lets its model be asked")),
-            None if is_modern(context) => {
+            None => {
                 let needed = ClientCapabilities::builder().enable_sampling().build();
                 Err(ErrorData::missing_required_client_capability(needed))
             }
-            // Sessions have no code for this.
-            None => Ok(tool_error("The client does not let its model be asked")),
         },
         "test_trigger_tool_change" => {
             news::publish(context, newsroom, Change::Tools).await?;
