@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::scan::{self, Cursor};
+use crate::scan;
 
 /// A value as it was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,23 +53,21 @@ pub(crate) fn read(object: &[u8]) -> Option<Vec<Member<'_>>> {
 
 /// What the object has under a name.
 pub(crate) fn find<'a>(object: &'a [u8], name: &str) -> Found<'a> {
-    let found = || {
-        let (mut cursor, mut found) = (Cursor::at_object(std::str::from_utf8(object).ok()?)?, Found::Absent);
-        while let Some(other) = cursor.next_name()? {
-            let value = cursor.value()?;
-            // With half of a surrogate pair a name is no text, but JSON, and other readers take it. It must not keep
-            // the others from being found.
-            if other.says.is_some_and(|other| other == name) {
-                found = match found {
-                    Found::Absent => Found::One(Raw(value)),
-                    Found::One(_) | Found::Twice => Found::Twice,
-                };
-            }
+    let mut found = Found::Absent;
+    let text = std::str::from_utf8(object).unwrap_or_default();
+    let whole = scan::each_as_written(text, |_, other, value| {
+        // With half of a surrogate pair a name is no text, but JSON, and other readers take it. It must not keep
+        // the others from being found.
+        if other.is_some_and(|other| other == name) {
+            found = match found {
+                Found::Absent => Found::One(Raw(value)),
+                Found::One(_) | Found::Twice => Found::Twice,
+            };
         }
-        cursor.is_at_end().then_some(found)
-    };
+        Some(())
+    });
     // What is no object has no members, whatever could be taken for some.
-    found().unwrap_or(Found::Absent)
+    whole.map_or(Found::Absent, |()| found)
 }
 
 /// Whether a name stands twice.

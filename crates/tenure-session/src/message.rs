@@ -1,7 +1,8 @@
 //! The JSON-RPC envelope: read once, without building a tree of the rest.
 //!
-//! Params, results, errors and unknown members stay the bytes they were; slices of the received body
-//! are lent out without copying. Also the other way: complete messages are put together from raw parts.
+//! Params, results, errors and unknown members stay the bytes they were (`raw`); slices of the received body
+//! are lent out without copying. Nearly all messages are read in one pass (`quick`), which also finds those members of
+//! params that are wanted on the way (`outline`); what those are makes a message of them (`envelope`). Also the other way: complete messages are put together from raw parts.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
@@ -11,63 +12,14 @@ use crate::error::RpcError;
 use crate::id::RequestId;
 use crate::method::Method;
 
-/// Bytes that are one valid JSON value.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RawJson(Bytes);
+mod envelope;
+mod outline;
+mod quick;
+mod raw;
 
-impl RawJson {
-    /// `{}`
-    pub const EMPTY_OBJECT: Self = Self(Bytes::from_static(b"{}"));
+pub use raw::RawJson;
 
-    /// Takes bytes that the caller knows to be one JSON value, e.g. because it just wrote them.
-    pub fn trusted(bytes: impl Into<Bytes>) -> Self {
-        Self(bytes.into())
-    }
-
-    /// Checks that the bytes are one JSON value.
-    pub fn parse(bytes: impl Into<Bytes>) -> Option<Self> {
-        let bytes = bytes.into();
-        serde_json::from_slice::<&RawValue>(&bytes).ok()?;
-        Some(Self(bytes))
-    }
-
-    /// Writes a value as JSON.
-    ///
-    /// # Panics
-    /// When the value has no JSON form, e.g. a map with keys that are not strings.
-    pub fn of(value: &impl serde::Serialize) -> Self {
-        Self(serde_json::to_vec(value).expect("the value has a JSON form").into())
-    }
-
-    /// The same value in a buffer of its own, for whoever keeps it longer than the message it came in.
-    #[must_use]
-    pub fn detached(&self) -> Self {
-        Self(Bytes::copy_from_slice(&self.0))
-    }
-
-    /// The JSON text.
-    pub fn bytes(&self) -> &Bytes {
-        &self.0
-    }
-
-    /// Reads the value into a type.
-    ///
-    /// # Errors
-    /// When the JSON does not fit the type.
-    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        match std::str::from_utf8(&self.0) {
-            // Checked once, instead of with every string in it.
-            Ok(text) => serde_json::from_str(text),
-            Err(_) => serde_json::from_slice(&self.0),
-        }
-    }
-}
-
-impl std::fmt::Debug for RawJson {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.0))
-    }
-}
+use envelope::Members;
 
 /// A request: something that wants an answer.
 #[derive(Clone, Debug)]
@@ -127,28 +79,6 @@ pub enum Malformed {
     Envelope(&'static str, Option<RequestId>),
 }
 
-#[derive(Deserialize)]
-struct Members<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    method: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    error: Option<&'a RawValue>,
-}
-
-/// Tells a member that is `null` from one that is absent: a request with `"id": null` is malformed,
-/// one without an id is a notification.
-fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(from).map(Some)
-}
-
 /// The most messages one batch may have. Bounded while it is read: a small body can name millions.
 const MAX_BATCH: usize = 1000;
 
@@ -195,7 +125,7 @@ impl Incoming {
                 if elements.0.is_empty() {
                     return Err(Malformed::Envelope("an empty batch", None));
                 }
-                let raw = |element: &&RawValue| RawJson(body.slice_ref(element.get().as_bytes()));
+                let raw = |element: &&RawValue| RawJson::trusted(body.slice_ref(element.get().as_bytes()));
                 Ok(Self::Batch(elements.0.iter().map(raw).collect()))
             }
             _ => Message::parse(body).map(Self::One),
@@ -216,64 +146,8 @@ impl Message {
                 Err(error) => Err(syntax(&error)),
             };
         }
-        let members: Members<'_> = serde_json::from_slice(body).map_err(|error| {
-            if error.is_data() { Malformed::Envelope("a member stands twice", None) } else { syntax(&error) }
-        })?;
-        members.classify(body)
-    }
-}
-
-impl Members<'_> {
-    fn classify(self, body: &Bytes) -> Result<Message, Malformed> {
-        let raw = |value: &RawValue| body.slice_ref(value.get().as_bytes());
-        let id = self.id.map(|id| RequestId::from_raw(raw(id)));
-        let known_id = || id.clone().flatten();
-        if self.jsonrpc.map(RawValue::get) != Some(r#""2.0""#) {
-            return Err(Malformed::Envelope(r#""jsonrpc" must be "2.0""#, known_id()));
-        }
-        if matches!(id, Some(None)) {
-            return Err(Malformed::Envelope("an id is a string or an integer", None));
-        }
-        let Some(method) = self.method else {
-            return self.answer(body, id.flatten());
-        };
-        if self.result.is_some() || self.error.is_some() {
-            return Err(Malformed::Envelope("a message is a request or a response, not both", known_id()));
-        }
-        let method = match method.get().as_bytes() {
-            [b'"', name @ .., b'"'] if !name.contains(&b'\\') => {
-                Method::new(std::str::from_utf8(name).unwrap_or_default())
-            }
-            [b'"', ..] => Method::new(&serde_json::from_str::<String>(method.get()).unwrap_or_default()),
-            _ => return Err(Malformed::Envelope(r#""method" must be a string"#, known_id())),
-        };
-        let params = match self.params {
-            Some(params) if params.get().starts_with('{') => Some(RawJson(raw(params))),
-            Some(params) if params.get() == "null" => None,
-            Some(_) => return Err(Malformed::Envelope(r#""params" must be an object"#, known_id())),
-            None => None,
-        };
-        Ok(match id.flatten() {
-            Some(id) => Message::Request(Request { id, method, params }),
-            None => Message::Notification(Notification { method, params }),
-        })
-    }
-
-    fn answer(self, body: &Bytes, id: Option<RequestId>) -> Result<Message, Malformed> {
-        let raw = |value: &RawValue| RawJson(body.slice_ref(value.get().as_bytes()));
-        let outcome = match (self.result, self.error) {
-            (Some(result), None) => Ok(raw(result)),
-            (None, Some(error)) if error.get().starts_with('{') => Err(RpcError::from_raw(raw(error))),
-            (None, Some(_)) => return Err(Malformed::Envelope(r#""error" must be an object"#, id)),
-            (Some(_), Some(_)) => {
-                return Err(Malformed::Envelope("a response has a result or an error, not both", id));
-            }
-            (None, None) => return Err(Malformed::Envelope(r#""method" is missing"#, id)),
-        };
-        match id {
-            Some(id) => Ok(Message::Response(Response { id, outcome })),
-            None => Err(Malformed::Envelope("a response needs an id", None)),
-        }
+        let text = std::str::from_utf8(body).map_err(|error| Malformed::Syntax(error.to_string()))?;
+        Members::read(text)?.classify(body)
     }
 }
 
@@ -283,7 +157,7 @@ fn syntax(error: &serde_json::Error) -> Malformed {
 
 /// Writes a response with a result.
 pub fn write_result(id: &RequestId, result: &RawJson) -> Bytes {
-    join(&[br#"{"jsonrpc":"2.0","id":"#, id.raw(), br#","result":"#, &result.0, b"}"])
+    join(&[br#"{"jsonrpc":"2.0","id":"#, id.raw(), br#","result":"#, result.bytes(), b"}"])
 }
 
 /// Writes an error response; without an id where none is known (`"id": null` is not legal in MCP).
@@ -327,9 +201,9 @@ fn write_call(id: Option<&RequestId>, method: &Method, params: Option<&RawJson>)
     if let Some(id) = id {
         parts.extend([br#","id":"#.as_slice(), id.raw()]);
     }
-    parts.extend([br#","method":"#.as_slice(), &method.0]);
+    parts.extend([br#","method":"#.as_slice(), method.bytes()]);
     if let Some(params) = params {
-        parts.extend([br#","params":"#.as_slice(), &params.0]);
+        parts.extend([br#","params":"#.as_slice(), params.bytes()]);
     }
     parts.push(b"}");
     join(&parts)

@@ -4,13 +4,10 @@
 //! a request carries its own version in `_meta` and belongs to no session. Which era a message is of
 //! is decided here from its body first; the header only cross-checks.
 
-use std::sync::LazyLock;
-
 use serde::Deserialize;
 
 use crate::error::{Error, Reason};
 use crate::members::{self, Found};
-use crate::mention::Mention;
 use crate::message::{Message, RawJson};
 use crate::method::Method;
 
@@ -82,8 +79,6 @@ pub const MODERN: &str = "2026-07-28";
 
 /// The `_meta` member that carries the version in the modern era.
 pub const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-
-static VERSION_MENTIONED: LazyLock<Mention> = LazyLock::new(|| Mention::of(META_VERSION));
 
 /// Every revision that is served by one era or the other, newest first.
 static SERVED: [&str; 5] = [
@@ -219,7 +214,7 @@ pub fn meta_version(params: Option<&RawJson>) -> Option<String> {
     }
     let params = params?;
     // Nearly every legacy message is done here, without parsing anything.
-    if !VERSION_MENTIONED.is_spelt_in(params.bytes()) {
+    if !may_have_version(params) {
         return None;
     }
     params.read::<Params>().ok().map(|params| params.meta.version)
@@ -244,13 +239,18 @@ pub fn requested(message: &Message) -> Option<String> {
 fn carries_version(params: Option<&RawJson>) -> bool {
     let Some(params) = params else { return false };
     // Nearly every legacy message is done here.
-    if !VERSION_MENTIONED.may_be_in(params.bytes()) {
+    if !may_have_version(params) {
         return false;
     }
     // If there are several, one that has a version is enough: nobody is to guess which of them counts.
     let mut metas = members::read(params.bytes()).unwrap_or_default();
     metas.retain(|(name, _)| name == "_meta");
     metas.iter().any(|(_, meta)| !matches!(members::find(meta.get().as_bytes(), META_VERSION), Found::Absent))
+}
+
+fn may_have_version(params: &RawJson) -> bool {
+    // Of what cannot be told, nobody knows what it says.
+    params.outline().is_none_or(|outline| outline.may_say_version)
 }
 
 /// What a client said, to be said back, but not at any length.

@@ -5,6 +5,7 @@
 //! all the same, since a guard that overlooks a member guards nothing.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use memchr::memchr2;
 
@@ -14,17 +15,24 @@ pub(crate) fn each<'a>(
     object: &'a str,
     mut take: impl FnMut(Cow<'a, str>, &'a str) -> Option<()>,
 ) -> Option<()> {
-    each_as_written(object, |_, name, value| take(name, value))
+    each_as_written(object, |_, name, value| take(name?, value))
 }
 
-/// The same with every name as it is written too, in front of what it says.
+/// The same with every name as it is written, in front of what it says: nothing if it is no text, since half a
+/// character can be written with escapes.
 pub(crate) fn each_as_written<'a>(
     object: &'a str,
-    mut take: impl FnMut(&'a str, Cow<'a, str>, &'a str) -> Option<()>,
+    mut take: impl FnMut(&'a str, Option<Cow<'a, str>>, &'a str) -> Option<()>,
 ) -> Option<()> {
-    let mut cursor = Cursor::at_object(object)?;
-    while let Some((written, name)) = cursor.name_as_written()? {
-        take(written, name, cursor.value()?)?;
+    let object = object.trim_ascii_start();
+    let mut cursor = Cursor::at_object(object.as_bytes())?;
+    while let Some((place, spelling)) = cursor.pass_name()? {
+        let written = object.get(place)?;
+        let name = match spelling {
+            Spelling::Plain => Some(Cow::Borrowed(inner(written)?)),
+            Spelling::Escaped => unquoted(written),
+        };
+        take(written, name, object.get(cursor.pass_value()?)?)?;
     }
     cursor.is_at_end().then_some(())
 }
@@ -32,83 +40,63 @@ pub(crate) fn each_as_written<'a>(
 /// A place in an object, behind a `{`, a member, or a member's name. Everything that moves it on is `None` where the
 /// text is not what it should be.
 pub(crate) struct Cursor<'a> {
-    text: &'a str,
+    text: &'a [u8],
     at: usize,
-}
-
-/// The name of a member.
-pub(crate) struct Name<'a> {
-    written: &'a str,
-    /// Nothing if it is no text: half a character can be written with escapes.
-    pub(crate) says: Option<Cow<'a, str>>,
 }
 
 impl<'a> Cursor<'a> {
     /// Before the first member of an object.
-    pub(crate) fn at_object(object: &'a str) -> Option<Self> {
+    pub(crate) fn at_object(object: &'a [u8]) -> Option<Self> {
         let object = object.trim_ascii_start();
-        object.starts_with('{').then_some(Self { text: object, at: 1 })
+        object.starts_with(b"{").then_some(Self { text: object, at: 1 })
     }
 
-    /// Goes into the object that is the next value, if it is one; otherwise nothing happens.
-    pub(crate) fn enter(&mut self) -> Option<bool> {
-        let at = past(self.text.as_bytes(), self.at, b':')?;
-        let is_object = *self.text.as_bytes().get(at)? == b'{';
-        if is_object {
-            self.at = at + 1;
-        }
-        Some(is_object)
-    }
-
-    /// The name of the next member; nothing at the end of the object, which is left then.
+    /// The name of the next member, borrowed unless it was written with escapes; nothing at the end of the object,
+    /// which is left then. `None` too if the name is no text.
     #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
-    pub(crate) fn name(&mut self) -> Option<Option<Cow<'a, str>>> {
-        self.name_as_written().map(|name| name.map(|(_, name)| name))
-    }
-
-    /// The same, with how it is written.
-    #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
-    fn name_as_written(&mut self) -> Option<Option<(&'a str, Cow<'a, str>)>> {
-        match self.next_name()? {
-            Some(Name { written, says }) => Some(Some((written, says?))),
-            None => Some(None),
-        }
-    }
-
-    /// The same for whoever takes names that say nothing.
-    #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
-    pub(crate) fn next_name(&mut self) -> Option<Option<Name<'a>>> {
-        let bytes = self.text.as_bytes();
-        let start = past(bytes, self.at, b',')?;
-        match bytes.get(start)? {
-            b'"' => {}
-            b'}' => {
-                self.at = start + 1;
-                return Some(None);
-            }
-            _ => return None,
-        }
-        let (end, spelling) = end_of_string(bytes, start)?;
-        self.at = end;
-        let written = self.text.get(start..end)?;
-        let says = match spelling {
-            Spelling::Plain => written.get(1..written.len() - 1).map(Cow::Borrowed),
-            Spelling::Escaped => unquoted(written),
-        };
-        Some(Some(Name { written, says }))
+    pub(crate) fn name(&mut self) -> Option<Option<Cow<'a, [u8]>>> {
+        let Some((place, spelling)) = self.pass_name()? else { return Some(None) };
+        let written = self.text.get(place)?;
+        Some(Some(match spelling {
+            Spelling::Plain => Cow::Borrowed(written.get(1..written.len() - 1)?),
+            Spelling::Escaped => Cow::Owned(serde_json::from_slice::<String>(written).ok()?.into()),
+        }))
     }
 
     /// The value of the member whose name was last.
-    pub(crate) fn value(&mut self) -> Option<&'a str> {
-        let bytes = self.text.as_bytes();
-        let start = past(bytes, self.at, b':')?;
-        self.at = end_of_value(bytes, start)?;
-        self.text.get(start..self.at)
+    pub(crate) fn value(&mut self) -> Option<&'a [u8]> {
+        let place = self.pass_value()?;
+        self.text.get(place)
     }
 
     /// Whether nothing more comes.
     pub(crate) fn is_at_end(&self) -> bool {
-        self.text.as_bytes()[self.at..].iter().all(u8::is_ascii_whitespace)
+        self.text[self.at..].iter().all(u8::is_ascii_whitespace)
+    }
+
+    /// Goes past the next name, and says where it stands with its quotation marks.
+    #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
+    fn pass_name(&mut self) -> Option<Option<(Range<usize>, Spelling)>> {
+        let start = past(self.text, self.at, b',')?;
+        match self.text.get(start)? {
+            b'"' => {
+                let (end, spelling) = end_of_string(self.text, start)?;
+                self.at = end;
+                Some(Some((start..end, spelling)))
+            }
+            b'}' => {
+                self.at = start + 1;
+                Some(None)
+            }
+            _ => None,
+        }
+    }
+
+    /// Goes past the next value, and says where it stands.
+    fn pass_value(&mut self) -> Option<Range<usize>> {
+        let start = past(self.text, self.at, b':')?;
+        self.at = end_of_value(self.text, start)?;
+        Some(start..self.at)
     }
 }
 
@@ -126,11 +114,16 @@ pub(crate) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
 
 /// What a string says; `None` if it is no string.
 pub(crate) fn unquoted(string: &str) -> Option<Cow<'_, str>> {
-    let inner = string.strip_prefix('"')?.strip_suffix('"')?;
+    let inner = inner(string)?;
     match memchr::memchr(b'\\', inner.as_bytes()) {
         None => Some(inner.into()),
         Some(_) => serde_json::from_str::<String>(string).ok().map(Cow::Owned),
     }
+}
+
+/// What stands between quotation marks.
+fn inner(string: &str) -> Option<&str> {
+    string.strip_prefix('"')?.strip_suffix('"')
 }
 
 /// The first place from here on that is neither white space nor this mark.
@@ -154,13 +147,35 @@ enum Spelling {
 fn end_of_string(bytes: &[u8], start: usize) -> Option<(usize, Spelling)> {
     let (mut at, mut spelling) = (start + 1, Spelling::Plain);
     loop {
-        at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        at += next_mark(bytes.get(at..)?)?;
         if bytes[at] == b'"' {
             return Some((at + 1, spelling));
         }
         // Whatever stands behind it belongs to it.
         (at, spelling) = (at + 2, Spelling::Escaped);
     }
+}
+
+/// The first quotation mark or backslash. Most strings are short, and over before the search for long ones has begun.
+fn next_mark(bytes: &[u8]) -> Option<usize> {
+    const SHORT: usize = 32;
+    /// The highest bit of every byte that is zero; above the first of them it may be set for others too.
+    const fn zeros(word: u64) -> u64 {
+        word.wrapping_sub(u64::from_ne_bytes([1; 8])) & !word & u64::from_ne_bytes([0x80; 8])
+    }
+    let mut at = 0;
+    while at < SHORT
+        && let Some(word) = bytes.get(at..)?.first_chunk::<8>()
+    {
+        let word = u64::from_le_bytes(*word);
+        let marks =
+            zeros(word ^ u64::from_ne_bytes([b'"'; 8])) | zeros(word ^ u64::from_ne_bytes([b'\\'; 8]));
+        if marks != 0 {
+            return Some(at + marks.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    memchr2(b'"', b'\\', &bytes[at..]).map(|found| at + found)
 }
 
 /// Where the value ends that begins here.

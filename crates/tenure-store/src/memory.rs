@@ -85,6 +85,10 @@ impl Memory {
         &self.shards[usize::from(key.as_bytes()[15]) % SHARDS]
     }
 
+    fn get_now(&self, key: RecordKey) -> Option<Record> {
+        self.shard(&key.key).lock().records.get(&key).cloned()
+    }
+
     fn put_now(
         &self,
         key: RecordKey,
@@ -316,8 +320,11 @@ impl Store for Memory {
     }
 
     fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
-        let record = self.shard(&key.key).lock().records.get(&key).cloned();
-        Box::pin(ready(Ok(record)))
+        Box::pin(ready(Ok(self.get_now(key))))
+    }
+
+    fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
+        Some(Ok(self.get_now(key)))
     }
 
     fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {

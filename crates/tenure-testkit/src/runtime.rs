@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tenure_session::message::Message;
+use tenure_session::message::{self, Message};
 use tenure_session::port::backend::Backend;
 use tenure_session::port::store::Store;
 use tenure_session::runtime::{Answer, Caller, Item, Parts, Reader, Session, Sessions};
@@ -29,7 +29,19 @@ pub fn start_at(
 
 /// A request with a number for an id.
 pub fn request(id: u64, method: &str, params: &Value) -> Request {
-    Request { id: RequestId::from_number(id), method: Method::new(method), params: Some(RawJson::of(params)) }
+    let (id, method, params) = (RequestId::from_number(id), Method::new(method), RawJson::of(params));
+    read_request(&message::write_request(&id, &method, Some(&params)))
+}
+
+/// A request as it is read from the wire.
+///
+/// # Panics
+/// When it is none.
+pub fn read_request(written: &Bytes) -> Request {
+    match Message::parse(written) {
+        Ok(Message::Request(request)) => request,
+        other => panic!("not a request: {other:?}"),
+    }
 }
 
 /// The params of an `initialize` of this revision, by a client that can do everything.

@@ -35,6 +35,7 @@ pub async fn all(open: impl Fn() -> Shared) {
     clause_14_survey_tells_of_every_stream(open()).await;
     clause_15_restore_puts_back_what_was_read(open(), open()).await;
     clause_17_concurrent_puts_have_one_winner(open()).await;
+    clause_18_peek_says_what_get_says_or_nothing(open()).await;
 }
 
 fn key() -> SessionKey {
@@ -92,6 +93,25 @@ async fn clause_3_versions_only_grow(store: Shared) {
     assert_eq!(store.get(key).await.expect("get"), None);
     let third = store.put(key, bytes("c"), Expected::Absent, None).await.expect("creates again");
     assert!(first < second && second < third, "{first:?} {second:?} {third:?}");
+}
+
+async fn clause_18_peek_says_what_get_says_or_nothing(store: Shared) {
+    async fn compare(store: &Shared, key: RecordKey, expected: Option<&str>) {
+        let peeked = store.peek(key).map(|found| found.expect("peek"));
+        let got = store.get(key).await.expect("get");
+        assert_eq!(got.as_ref().map(|record| record.value.clone()), expected.map(bytes));
+        for peeked in [peeked, store.peek(key).map(|found| found.expect("peek"))].into_iter().flatten() {
+            assert_eq!(peeked, got);
+        }
+    }
+    let key = record();
+    compare(&store, key, None).await;
+    let first = store.put(key, bytes("a"), Expected::Absent, Some(Time(7))).await.expect("creates");
+    compare(&store, key, Some("a")).await;
+    let second = store.put(key, bytes("b"), Expected::Version(first), None).await.expect("replaces");
+    compare(&store, key, Some("b")).await;
+    store.delete(key, second).await.expect("deletes");
+    compare(&store, key, None).await;
 }
 
 async fn clause_4_delete_needs_the_version(store: Shared) {

@@ -12,17 +12,11 @@ use serde_json::json;
 use tenure::Node;
 use tenure::config::{Config, Sources};
 use tenure_backend::native::{Handler, Introduction, Native};
+use tenure_session::call::ToolCall;
 use tenure_session::port::backend::{Call, Reply};
 use tenure_session::{Method, RawJson, Reason, RpcError};
 
 struct Echo;
-
-#[derive(Deserialize)]
-struct ToolCall<'a> {
-    name: &'a str,
-    #[serde(borrow)]
-    arguments: Arguments<'a>,
-}
 
 #[derive(Deserialize)]
 struct Arguments<'a> {
@@ -41,7 +35,7 @@ impl Handler for Echo {
 
     async fn call(self: Arc<Self>, call: Call) -> Reply {
         match (&call.request.method, &call.request.params) {
-            (Method::ToolsCall, Some(params)) => tool(&call, params).await,
+            (Method::ToolsCall, params) => tool(&call, params.as_ref()).await,
             (Method::ToolsList, _) => Ok(RawJson::of(&json!({ "tools": [{
                 "name": "public_echo",
                 "description": "Says back what you say.",
@@ -52,16 +46,17 @@ impl Handler for Echo {
     }
 }
 
-async fn tool(call: &Call, params: &RawJson) -> Reply {
-    let tool: ToolCall<'_> =
-        params.read().map_err(|error| RpcError::of(Reason::InvalidParams, error.to_string()))?;
-    match (tool.name, tool.arguments.text) {
+async fn tool(call: &Call, params: Option<&RawJson>) -> Reply {
+    let tool = ToolCall::read(params)?;
+    let arguments: Arguments<'_> =
+        tool.arguments().map_err(|error| RpcError::of(Reason::InvalidParams, error.to_string()))?;
+    match (&*tool.name, arguments.text) {
         ("public_echo", Some(text)) => {
             Ok(RawJson::trusted(format!(r#"{{"content":[{{"type":"text","text":{}}}]}}"#, text.get())))
         }
         ("bench_emit", _) => {
             let params = RawJson::of(&json!({ "level": "info", "data": "one of many events in the log" }));
-            for _ in 0..tool.arguments.count {
+            for _ in 0..arguments.count {
                 call.context
                     .notify(&Method::LogMessage, Some(&params))
                     .await

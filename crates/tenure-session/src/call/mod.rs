@@ -9,6 +9,7 @@ mod news;
 mod outlet;
 mod stage;
 mod task;
+mod tool;
 
 pub use caller::Caller;
 pub use context::CallContext;
@@ -16,5 +17,6 @@ pub use news::{Fanout, Listener, News};
 pub use outlet::Outlet;
 pub use stage::Stage;
 pub use task::{Became, TaskWish};
+pub use tool::ToolCall;
 
 pub(crate) use news::Hub;

@@ -14,50 +14,56 @@ use crate::scan::{self, Cursor};
 pub(super) struct Asked<'a> {
     /// The tool of a `tools/call`.
     pub(super) name: Option<Cow<'a, str>>,
-    pub(super) arguments: Option<&'a str>,
-    meta: Option<Meta<'a>>,
+    pub(super) arguments: Option<&'a [u8]>,
+    /// `_meta`, an object.
+    pub(super) meta: Option<&'a [u8]>,
     /// Some clients of the strawman spell it so in all requests but `tools/call`.
-    misspelt: Option<&'a str>,
+    misspelt: Option<&'a [u8]>,
 }
 
-/// The cookies in `_meta`, as they stand.
+/// The cookies of a request, as they stand.
 #[derive(Clone, Copy, Default)]
-struct Meta<'a> {
-    strawman: Option<&'a str>,
-    draft: Option<&'a str>,
+pub(super) struct Cookies<'a> {
+    strawman: Option<&'a [u8]>,
+    draft: Option<&'a [u8]>,
 }
 
-impl<'a> Meta<'a> {
-    fn read(text: &'a str) -> Option<Self> {
-        let mut cursor = Cursor::at_object(text)?;
-        let meta = Self::go_through(&mut cursor)?;
-        cursor.is_at_end().then_some(meta)
-    }
-
-    /// Reads the object that was entered, to its end.
-    fn go_through(cursor: &mut Cursor<'a>) -> Option<Self> {
-        let mut meta = Self::default();
+impl<'a> Cookies<'a> {
+    /// Looks for them in `_meta`; `None` if it makes no sense.
+    fn find(meta: &'a [u8]) -> Option<Self> {
+        let mut found = Self::default();
+        let mut cursor = Cursor::at_object(meta)?;
         while let Some(name) = cursor.name()? {
             let value = cursor.value()?;
-            match &*name {
-                "mcp/session" => once(&mut meta.strawman, value)?,
-                "io.modelcontextprotocol/session" => once(&mut meta.draft, value)?,
-                _ => {}
+            let place = match &*name {
+                b"mcp/session" => &mut found.strawman,
+                b"io.modelcontextprotocol/session" => &mut found.draft,
+                _ => continue,
+            };
+            // One that stands twice: a server may go by the other.
+            if place.replace(value).is_some() {
+                return None;
             }
         }
-        let Self { strawman, draft } = meta;
-        Some(Self { strawman: strawman.filter(is_there), draft: draft.filter(is_there) })
+        let Self { strawman, draft } = found;
+        let found = Self { strawman: strawman.filter(is_there), draft: draft.filter(is_there) };
+        cursor.is_at_end().then_some(found)
     }
-}
 
-/// Takes a member; `None` if it stands there twice, because a server may go by the other one.
-fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
-    place.replace(value).is_none().then_some(())
+    /// The cookie as it stands, if there is just one. It is mostly the same as the last time.
+    pub(super) fn only(&self) -> Option<&'a [u8]> {
+        match self {
+            Self { strawman: Some(cookie), draft: None } | Self { strawman: None, draft: Some(cookie) } => {
+                Some(cookie)
+            }
+            Self { .. } => None,
+        }
+    }
 }
 
 /// What is null is not there.
-fn is_there(value: &&str) -> bool {
-    *value != "null"
+fn is_there(value: &&[u8]) -> bool {
+    *value != b"null"
 }
 
 /// A cookie that came with a request.
@@ -73,43 +79,31 @@ impl<'a> Asked<'a> {
     /// Reads params; `None` if they make no sense, so that nobody can tell what a server will make of them.
     pub(super) fn read(params: Option<&'a RawJson>) -> Option<Self> {
         let Some(params) = params else { return Some(Self::default()) };
-        let (mut tool, mut arguments, mut meta, mut misspelt) = (None, None, None, None);
-        let mut cursor = Cursor::at_object(std::str::from_utf8(params.bytes()).ok()?)?;
-        while let Some(name) = cursor.name()? {
-            match &*name {
-                "_meta" if cursor.enter()? => once(&mut meta, Some(Meta::go_through(&mut cursor)?))?,
-                "_meta" if cursor.value()? == "null" => once(&mut meta, None)?,
-                "_meta" => return None,
-                "name" => once(&mut tool, cursor.value()?)?,
-                "arguments" => once(&mut arguments, cursor.value()?)?,
-                "meta" => once(&mut misspelt, cursor.value()?)?,
-                _ => drop(cursor.value()?),
-            }
-        }
-        if !cursor.is_at_end() {
-            return None;
-        }
-        let name = match tool.filter(is_there) {
-            Some(name) => Some(scan::unquoted(name)?),
+        let found = params.outline()?;
+        let name = match found.name.filter(is_there) {
+            Some(name) => Some(scan::unquoted(std::str::from_utf8(name).ok()?)?),
             None => None,
         };
-        let meta = meta.flatten();
-        Some(Self { name, arguments: arguments.filter(is_there), meta, misspelt })
+        let meta = found.meta.filter(is_there);
+        if meta.is_some_and(|meta| !meta.starts_with(b"{")) {
+            return None;
+        }
+        Some(Self { name, arguments: found.arguments.filter(is_there), meta, misspelt: found.misspelt })
     }
 
-    /// The cookie as it stands, if there is just one and it stands where it belongs. It is mostly the same as the
-    /// last time.
-    pub(super) fn raw_cookie(&self) -> Option<&'a str> {
-        match self.meta? {
-            Meta { strawman: Some(cookie), draft: None } | Meta { strawman: None, draft: Some(cookie) } => {
-                Some(cookie)
-            }
-            Meta { .. } => None,
+    /// The cookies in it; `None` if what they stand in makes no sense. Under the other name it may be anything, and is
+    /// none of our business then.
+    pub(super) fn cookies(&self) -> Option<Cookies<'a>> {
+        match self.meta {
+            Some(meta) => Cookies::find(meta),
+            None => Some(self.misspelt.and_then(Cookies::find).unwrap_or_default()),
         }
     }
+}
 
+impl Cookies<'_> {
     /// The cookie, if there is one. Clients send back the whole of it, or only its id.
-    pub(super) fn cookie(&self, max_bytes: usize) -> Result<Option<Cookie>, RpcError> {
+    pub(super) fn read(&self, max_bytes: usize) -> Result<Option<Cookie>, RpcError> {
         #[derive(Deserialize)]
         struct Strawman {
             id: String,
@@ -123,21 +117,14 @@ impl<'a> Asked<'a> {
             #[serde(default)]
             state: Option<String>,
         }
-        // Under the other name it may be anything, and is none of our business then.
-        let misspelt = || self.misspelt.and_then(Meta::read);
-        let meta = match &self.meta {
-            Some(meta) => Some(*meta),
-            None => misspelt(),
-        };
-        let Some(meta) = meta else { return Ok(None) };
-        for cookie in [meta.strawman, meta.draft].into_iter().flatten() {
+        for cookie in [self.strawman, self.draft].into_iter().flatten() {
             if cookie.len() > max_bytes {
                 return Err(invalid(format!("a session cookie may have {max_bytes} bytes")));
             }
         }
         let bad = |_| invalid("a session cookie without an id");
-        let strawman = meta.strawman.map(serde_json::from_str::<Strawman>);
-        let draft = meta.draft.map(serde_json::from_str::<Draft>);
+        let strawman = self.strawman.map(serde_json::from_slice::<Strawman>);
+        let draft = self.draft.map(serde_json::from_slice::<Draft>);
         let strawman = strawman.transpose().map_err(bad)?.map(|cookie| Cookie {
             dialect: Dialect::Strawman,
             id: cookie.id,
@@ -161,8 +148,8 @@ mod tests {
 
     fn cookie(params: &'static str) -> Result<Option<(Dialect, String)>, String> {
         let params = RawJson::trusted(params);
-        let asked = Asked::read(Some(&params)).ok_or("unreadable")?;
-        let cookie = asked.cookie(100).map_err(|error| error.message())?;
+        let cookies = Asked::read(Some(&params)).and_then(|asked| asked.cookies()).ok_or("unreadable")?;
+        let cookie = cookies.read(100).map_err(|error| error.message())?;
         Ok(cookie.map(|cookie| (cookie.dialect, cookie.id)))
     }
 
@@ -211,7 +198,7 @@ mod tests {
     fn a_cookie_has_a_largest_size() {
         let long = format!(r#"{{"_meta":{{"mcp/session":{{"id":"{}"}}}}}}"#, "x".repeat(100));
         let params = RawJson::trusted(long);
-        let error = Asked::read(Some(&params)).unwrap().cookie(100).unwrap_err();
+        let error = Asked::read(Some(&params)).unwrap().cookies().unwrap().read(100).unwrap_err();
         assert_eq!((error.code(), error.message().as_str()), (-32602, "a session cookie may have 100 bytes"));
     }
 }

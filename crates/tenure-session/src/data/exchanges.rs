@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use super::asked::Cookie;
 use super::dialect::{Dialect, Verb, invalid};
+use super::echo::Echo;
 use super::footing::Footing;
 use super::kinds::KindOfState;
 use super::layer::{Shared, Use};
 use super::offered::Servers;
 use super::own::{self, Said};
-use super::{splice, tools};
+use super::{echo, tools};
 use crate::bridge::rules::edit::{self, Object};
 use crate::call::Fanout;
 use crate::error::{Reason, RpcError};
@@ -24,7 +25,7 @@ use crate::port::BoxFuture;
 use crate::port::backend::{Call, Reply};
 use crate::port::clock::Time;
 use crate::port::responder::Responder;
-use crate::state::{Fault, LastHead, Lost, State, StateId};
+use crate::state::{Fault, Last, Lost, State, StateId};
 
 /// Data sessions and handles in front of a responder.
 pub(super) struct DataResponder(Arc<Way>);
@@ -62,7 +63,8 @@ impl Responder for DataResponder {
             Method::ToolsCall => said.name.as_deref(),
             _ => None,
         };
-        let use_of = tool.map_or(Use::None, |tool| way.shared.use_of(tool, said.arguments));
+        let use_of =
+            tool.map_or(Use::None, |tool| way.shared.use_of(tool, said.arguments.map(str::as_bytes)));
         // A tool that needs a state says so to us; of these only the handler knows.
         let matters = matches!(
             call.request.method,
@@ -159,11 +161,11 @@ impl Way {
                 let now = self.shared.states.now();
                 state.look_again(now).await;
                 let result = kept_by_nobody_else(&method, result);
-                Ok(self.shared.echoed(result, Dialect::Own, &cookie.id, &state, now))
+                Ok(self.shared.echoed(result, (Dialect::Own, &cookie.id), &state, now, &Echo::default()))
             }
             (Ok(result), Some(_), None) => {
                 let result = kept_by_nobody_else(&method, result);
-                Ok(splice::with_meta(&result, Dialect::Own.key(), &["null"]))
+                Ok(echo::without(Dialect::Own, &result))
             }
             (reply, ..) => reply,
         }
@@ -237,7 +239,7 @@ impl Shared {
         let id = StateId::from_cookie(&cookie.id).ok_or(Fault::Lost(Lost::NotFound))?;
         let key = id.key(owner);
         let fetched = self.states.fetch(key);
-        let found = self.states.find_at(owner, (id, key), fetched, now, &LastHead::default()).await;
+        let found = self.states.find_at(owner, (id, key), fetched, now, &Last::default()).await;
         match (found, &cookie.state, &self.policy.seal) {
             (Err(Fault::Lost(Lost::NotFound)), Some(carried), Some(seal)) => {
                 Box::pin(self.states.restore(owner, id, carried, seal.as_ref())).await

@@ -58,6 +58,15 @@ impl Shared {
         }
     }
 
+    /// Whether a call can be made with the state of its cookie, and nothing more has to be looked at.
+    pub(super) fn stands_on(&self, use_of: &Use, state: &State) -> bool {
+        match use_of {
+            Use::None | Use::Any => true,
+            Use::Of { kind, handle: None } => state.is_of(&self.kinds[*kind].kind),
+            Use::Of { handle: Some(_), .. } | Use::Ours { .. } | Use::Wrong(_) => false,
+        }
+    }
+
     async fn on_handle(
         &self,
         kind: &KindOfState,

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -15,18 +14,18 @@ use super::dialect::{Dialect, invalid};
 use super::exchanges::DataResponder;
 use super::footing::Footing;
 use super::kinds::KindOfState;
+use super::known::{CameLast, Known};
 use super::policy::{Policy, Required};
 use super::tools::{Deed, Role};
-use super::{scan, splice, tools};
+use super::{echo, scan, splice, tools};
 use crate::error::{Reason, RpcError};
-use crate::id::{Principal, SessionKey};
 use crate::message::{Notification, RawJson};
 use crate::method::Method;
 use crate::port::BoxFuture;
 use crate::port::backend::{Backend, Call, Link, Open, Opened, Reply};
 use crate::port::clock::Time;
 use crate::port::responder::Responder;
-use crate::state::{Fault, Fetched, Kind, LastHead, Lost, State, StateId, States};
+use crate::state::{Fault, Fetched, Kind, Lost, State, States};
 
 /// What the capability says can be done.
 pub(super) const FEATURES: [&str; 6] = ["create", "resume", "delete", "list", "recover", "fork"];
@@ -136,7 +135,7 @@ impl Backend for DataLayer {
             }
             // A server whose answer makes no sense is guarded all the same.
             let result = shared.introduce(text).unwrap_or(result);
-            let link = DataLink(Arc::new(Way { inner: link, shared, spoken, last: Mutex::default() }));
+            let link = DataLink(Arc::new(Way { inner: link, shared, spoken, last: CameLast::default() }));
             Ok(Opened { link: Box::new(link), result })
         })
     }
@@ -199,47 +198,7 @@ struct Way {
     inner: Box<dyn Link>,
     shared: Arc<Shared>,
     spoken: Spoken,
-    /// The cookie that came last, as it stood, and what it says.
-    last: Mutex<Option<(Box<str>, Arc<Known>)>>,
-}
-
-/// A cookie, and where the state is that it names.
-pub(super) struct Known {
-    pub(super) cookie: Cookie,
-    owner: Principal,
-    place: Option<(StateId, SessionKey)>,
-    last: LastHead,
-}
-
-impl Known {
-    pub(super) fn new(cookie: Cookie, owner: &Principal) -> Self {
-        let id = StateId::from_cookie(&cookie.id);
-        Self {
-            place: id.map(|id| (id, id.key(owner))),
-            cookie,
-            owner: owner.clone(),
-            last: LastHead::default(),
-        }
-    }
-}
-
-impl Way {
-    /// The cookie of a request.
-    fn known(&self, asked: &Asked<'_>, owner: &Principal) -> Result<Option<Arc<Known>>, RpcError> {
-        let raw = asked.raw_cookie();
-        if let (Some(raw), Some((last, known))) = (raw, &*self.last.lock())
-            && **last == *raw
-            && known.owner == *owner
-        {
-            return Ok(Some(Arc::clone(known)));
-        }
-        let Some(cookie) = asked.cookie(self.shared.policy.max_cookie_bytes)? else { return Ok(None) };
-        let known = Arc::new(Known::new(cookie, owner));
-        if let Some(raw) = raw {
-            *self.last.lock() = Some((raw.into(), Arc::clone(&known)));
-        }
-        Ok(Some(known))
-    }
+    last: CameLast,
 }
 
 impl Link for DataLink {
@@ -255,14 +214,18 @@ impl Link for DataLink {
                 shared.answer(dialect, verb, &call.request, principal).await
             });
         }
-        let Some(asked) = Asked::read(call.request.params.as_ref()) else {
+        let principal = &call.context.caller().principal;
+        let max_bytes = way.shared.policy.max_cookie_bytes;
+        let read = Asked::read(call.request.params.as_ref())
+            .and_then(|asked| way.last.read(&asked, principal, max_bytes).map(|known| (known, asked)));
+        let Some((known, asked)) = read else {
             return match call.request.method {
                 // What tool it means, and whether that needs a session, is anybody's guess.
                 Method::ToolsCall => Box::pin(std::future::ready(Err(invalid("the params make no sense")))),
                 _ => way.inner.call(call),
             };
         };
-        let known = match way.known(&asked, &call.context.caller().principal) {
+        let known = match known {
             Ok(known) => known,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
@@ -273,18 +236,21 @@ impl Link for DataLink {
         let use_of = tool.map_or(Use::None, |tool| way.shared.use_of(tool, asked.arguments));
         // A tool that needs a state says so to us; of these only the handler knows.
         let may_need = matches!(call.request.method, Method::ResourcesRead | Method::PromptsGet);
-        let passes = matches!(use_of, Use::None) && !may_need && call.request.method != Method::ToolsList;
-        if known.is_none() && passes {
+        let is_list = call.request.method == Method::ToolsList;
+        if known.is_none() && matches!(use_of, Use::None) && !may_need && !is_list {
             return way.inner.call(call);
         }
         let Some(known) = known else { return Box::pin(Arc::clone(way).go(call, None, use_of)) };
         way.spoken.heard(known.cookie.dialect);
         let (now, fetched) = (way.shared.states.now(), way.shared.fetch(&known));
-        if passes && let Some(state) = way.shared.at_hand(&known, &fetched, now) {
-            // Nearly every call with a cookie. It has no more to do with states until it is answered.
-            let mut call = call;
-            call.context.set_state(state.clone());
-            return Box::pin(Arc::clone(way).finish(way.inner.call(call), known, state, now));
+        if !is_list && let Some(state) = way.shared.at_hand(&known, &fetched, now) {
+            if way.shared.stands_on(&use_of, &state) {
+                // Nearly every call with a cookie. It has no more to do with states until it is answered.
+                let mut call = call;
+                call.context.set_state(state.clone());
+                return Box::pin(Arc::clone(way).finish(way.inner.call(call), known, state, now));
+            }
+            known.last.give_back(state);
         }
         Box::pin(Arc::clone(way).go(call, Some((known, fetched, now)), use_of))
     }
@@ -323,13 +289,14 @@ pub(super) enum Use {
 }
 
 impl Shared {
-    pub(super) fn use_of(&self, tool: &str, arguments: Option<&str>) -> Use {
+    pub(super) fn use_of(&self, tool: &str, arguments: Option<&[u8]>) -> Use {
         match self.roles.get(tool) {
             None if self.policy.required.of(tool) => Use::Any,
             None => Use::None,
             Some(Role::Does(kind, deed)) => Use::Ours { kind: *kind, deed: *deed },
             Some(Role::Uses(kind)) => {
                 let argument = self.kinds[*kind].argument();
+                let arguments = arguments.and_then(|arguments| std::str::from_utf8(arguments).ok());
                 let handle = arguments.and_then(|arguments| scan::member(arguments, argument));
                 match handle.filter(|handle| *handle != "null") {
                     None => Use::Of { kind: *kind, handle: None },
@@ -354,23 +321,26 @@ impl Way {
         now: Time,
     ) -> Reply {
         let mut now = Some(now);
-        match answer(reply, &mut now).await {
-            Ok(result) => Ok(self.with_cookie(result, &known.cookie, &state, now).await),
+        let reply = match answer(reply, &mut now).await {
+            Ok(result) => Ok(self.with_cookie(result, &known, &state, now).await),
             Err(error) => Err(self.in_dialect(error, None)),
-        }
+        };
+        known.last.give_back(state);
+        reply
     }
 
-    /// The result with the cookie of the state that it was made with.
-    async fn with_cookie(
-        &self,
-        result: RawJson,
-        cookie: &Cookie,
-        state: &State,
-        now: Option<Time>,
-    ) -> RawJson {
-        let now = now.unwrap_or_else(|| self.shared.states.now());
-        state.look_again(now).await;
-        self.shared.echoed(result, cookie.dialect, &cookie.id, state, now)
+    /// The result with the cookie of the state that it was made with. If it took no time, that stands as it was found
+    /// or left.
+    async fn with_cookie(&self, result: RawJson, known: &Known, state: &State, now: Option<Time>) -> RawJson {
+        let now = match now {
+            Some(now) => now,
+            None => {
+                let now = self.shared.states.now();
+                state.look_again(now).await;
+                now
+            }
+        };
+        self.shared.echoed(result, (known.cookie.dialect, &known.cookie.id), state, now, &known.echo)
     }
 
     async fn go(
@@ -411,13 +381,13 @@ impl Way {
             }
         };
         // A cookie that leads nowhere is taken back with the answer to a request that did not need it.
-        match (reply, cookie, state) {
-            (Ok(result), Some(cookie), Some(state)) => {
-                Ok(self.with_cookie(result, cookie, &state, now).await)
+        match (reply, known.as_ref(), state) {
+            (Ok(result), Some(known), Some(state)) => {
+                let result = self.with_cookie(result, known, &state, now).await;
+                known.last.give_back(state);
+                Ok(result)
             }
-            (Ok(result), Some(cookie), None) => {
-                Ok(splice::with_meta(&result, cookie.dialect.key(), &["null"]))
-            }
+            (Ok(result), Some(known), None) => Ok(echo::without(known.cookie.dialect, &result)),
             (reply, ..) => reply,
         }
     }

@@ -6,15 +6,15 @@ use serde_json::{Map, Value};
 
 use super::asked::Asked;
 use super::dialect::{Dialect, Shown, Verb, invalid};
-use super::layer::{Known, Shared};
+use super::echo::Echo;
+use super::known::Known;
+use super::layer::Shared;
 use super::policy::Policy;
-use super::splice;
 use crate::error::RpcError;
 use crate::id::{Principal, SessionKey};
 use crate::message::{RawJson, Request};
 use crate::port::backend::Reply;
-use crate::port::clock::Time;
-use crate::state::{About, Date, Fault, NewState, State, StateId, date};
+use crate::state::{About, Fault, NewState, StateId, date};
 
 /// Data sessions on one page of a list.
 const PAGE: usize = 100;
@@ -49,9 +49,9 @@ impl Shared {
         let read = request.params.as_ref().map(RawJson::read::<Params>).transpose();
         let params =
             read.map_err(|error| invalid(format!("{}: {error}", request.method)))?.unwrap_or_default();
-        let asked =
-            Asked::read(request.params.as_ref()).ok_or_else(|| invalid("the params make no sense"))?;
-        let cookie = asked.cookie(self.policy.max_cookie_bytes)?;
+        let cookies = Asked::read(request.params.as_ref()).and_then(|asked| asked.cookies());
+        let cookies = cookies.ok_or_else(|| invalid("the params make no sense"))?;
+        let cookie = cookies.read(self.policy.max_cookie_bytes)?;
         if let Some(cookie) = &cookie {
             // What it carries may have to be put back first; if it cannot be, that is said below.
             let known = Known::new(cookie.clone(), principal);
@@ -171,32 +171,12 @@ impl Shared {
         }
         let result = RawJson::of(&Sessions { sessions, next: page.next.map(|key| key.hex()) });
         Ok(match &proven {
-            Some(state) => self.echoed(result, dialect, &state.id().cookie(), state, self.states.now()),
+            Some(state) => {
+                let id = state.id().cookie();
+                self.echoed(result, (dialect, &id), state, self.states.now(), &Echo::default())
+            }
             None => result,
         })
-    }
-}
-
-impl Shared {
-    /// A result with the cookie of a state as it stands now, or with the word that there is none any more. The
-    /// draft's clients are told only of what changed, unless they are to be told always.
-    pub(super) fn echoed(
-        &self,
-        result: RawJson,
-        dialect: Dialect,
-        id: &str,
-        state: &State,
-        now: Time,
-    ) -> RawJson {
-        match state.outlook(now) {
-            Ok(_) if dialect == Dialect::Draft && !self.policy.always_echo && !state.was_written() => result,
-            Ok(expiry) => {
-                let (expiry, carried) = (expiry.map(Date::of), dialect.carried(id, state, &self.policy));
-                let cookie = dialect.cookie(id, expiry.as_ref(), carried.as_deref());
-                splice::with_meta(&result, dialect.key(), &cookie)
-            }
-            Err(_) => splice::with_meta(&result, dialect.key(), &["null"]),
-        }
     }
 }
 

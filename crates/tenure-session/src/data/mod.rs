@@ -7,15 +7,17 @@
 //!
 //! Two dialects are in the field, and both are spoken at once (`dialect`). Reading order: `dialect` (names,
 //! shapes and codes), `asked` (what a request says), `layer` (the way of a request), `footing` (what it works on),
-//! `methods` (`session/create` and the like), `kinds` and `tools` (handles), `policy`, `splice` (JSON in
-//! place). Requests without a session speak a third one: `own` (what they say), `exchanges` (their way),
+//! `methods` (`session/create` and the like), `kinds` and `tools` (handles), `policy`, `echo` (the cookie in an answer), `splice`
+//! (JSON in place). Requests without a session speak a third one: `own` (what they say), `exchanges` (their way),
 //! `offered` (whether the server behind leaves it to us).
 
 mod asked;
 mod dialect;
+mod echo;
 mod exchanges;
 mod footing;
 mod kinds;
+mod known;
 mod layer;
 mod methods;
 mod offered;

@@ -1,6 +1,7 @@
 //! Changes members of a JSON object without touching the others: they stay the bytes they were.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use crate::mention::Mention;
@@ -40,31 +41,41 @@ pub(super) fn set(object: &str, path: &[&str], value: &str) -> Option<String> {
     Some(text)
 }
 
-/// A result with a member of its `_meta` put in place, whose value comes in parts. This happens with every answer, so
-/// a result without `_meta` is not read at all.
-pub(super) fn with_meta(result: &RawJson, key: &str, value: &[&str]) -> RawJson {
-    static META: LazyLock<Mention> = LazyLock::new(|| Mention::of("_meta"));
-    let bytes = result.bytes();
-    let plain = if META.may_be_in(bytes) { None } else { bytes.strip_prefix(b"{") };
-    if let Some(rest) = plain {
-        let (before, between) = (r#"{"_meta":{""#, r#"":"#);
-        let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'}');
-        let after = if more { "}," } else { "}" };
-        let around = before.len() + key.len() + between.len() + after.len() + rest.len();
-        // With no room to spare the buffer becomes `Bytes` as it is.
-        let mut text = Vec::with_capacity(around + value.iter().map(|part| part.len()).sum::<usize>());
-        text.extend_from_slice(before.as_bytes());
-        text.extend_from_slice(key.as_bytes());
-        text.extend_from_slice(between.as_bytes());
-        for part in value {
-            text.extend_from_slice(part.as_bytes());
-        }
-        text.extend_from_slice(after.as_bytes());
-        text.extend_from_slice(rest);
-        return RawJson::trusted(text);
+/// A member of a result's `_meta`, written once for many results.
+pub(super) struct Meta {
+    key: &'static str,
+    /// All that stands before the members of a result that has no `_meta`.
+    text: Box<str>,
+    value: Range<usize>,
+}
+
+impl Meta {
+    pub(super) fn new(key: &'static str, value: &[&str]) -> Self {
+        let value = value.concat();
+        let text = format!(r#"{{"_meta":{{"{key}":{value}}},"#);
+        let end = text.len() - 2;
+        Self { key, text: text.into(), value: end - value.len()..end }
     }
-    let set = std::str::from_utf8(bytes).ok().and_then(|text| set(text, &["_meta", key], &value.concat()));
-    set.map_or_else(|| result.clone(), RawJson::trusted)
+
+    /// The result with the member put in place. This happens with every answer, so a result without `_meta` is not
+    /// read at all.
+    pub(super) fn put_into(&self, result: &RawJson) -> RawJson {
+        static META: LazyLock<Mention> = LazyLock::new(|| Mention::of("_meta"));
+        let bytes = result.bytes();
+        let plain = if META.may_be_in(bytes) { None } else { bytes.strip_prefix(b"{") };
+        if let Some(rest) = plain {
+            let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'}');
+            let before = &self.text.as_bytes()[..self.text.len() - usize::from(!more)];
+            // With no room to spare the buffer becomes `Bytes` as it is.
+            let mut text = Vec::with_capacity(before.len() + rest.len());
+            text.extend_from_slice(before);
+            text.extend_from_slice(rest);
+            return RawJson::trusted(text);
+        }
+        let value = &self.text[self.value.clone()];
+        let set = std::str::from_utf8(bytes).ok().and_then(|text| set(text, &["_meta", self.key], value));
+        set.map_or_else(|| result.clone(), RawJson::trusted)
+    }
 }
 
 #[cfg(test)]
@@ -100,7 +111,7 @@ mod tests {
             (r#"{"_meta":7}"#, r#"{"_meta":7}"#),
         ];
         for (result, expected) in table {
-            let with = with_meta(&RawJson::trusted(result), "k", &["", "1"]);
+            let with = Meta::new("k", &["", "1"]).put_into(&RawJson::trusted(result));
             assert_eq!(with.bytes(), expected, "{result}");
         }
     }

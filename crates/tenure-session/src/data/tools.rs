@@ -63,12 +63,12 @@ impl Shared {
         &self,
         kind: &KindOfState,
         deed: Deed,
-        arguments: Option<&str>,
+        arguments: Option<&[u8]>,
         principal: &Principal,
         proven: Option<&State>,
     ) -> Result<RawJson, RpcError> {
-        let arguments = arguments.unwrap_or("{}");
-        let Ok(arguments) = serde_json::from_str::<Map<String, Value>>(arguments) else {
+        let arguments = arguments.unwrap_or(b"{}");
+        let Ok(arguments) = serde_json::from_slice::<Map<String, Value>>(arguments) else {
             return Ok(complaint("The arguments are not an object."));
         };
         match deed {

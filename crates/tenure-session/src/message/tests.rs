@@ -1,6 +1,7 @@
 //! Tables for the envelope: what is read, what is refused, and that bytes come back as they were.
 
 use super::*;
+use crate::message::outline::Outline;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
@@ -138,4 +139,114 @@ proptest! {
         body.truncate(cut.min(body.len()));
         let _ = Incoming::parse(&Bytes::from(body));
     }
+}
+
+/// Texts that are JSON, or nearly.
+fn nearly_json() -> impl Strategy<Value = String> {
+    let scalar = prop_oneof![
+        4 => prop_oneof![Just("0"), Just("-0"), Just("10"), Just("-1.5e+3"), Just("1E5"), Just("0.0"), Just("true"), Just("false"), Just("null")]
+            .prop_map(str::to_owned),
+        1 => prop_oneof![Just("01"), Just("-"), Just("1."), Just(".5"), Just("1e"), Just("+1"), Just("truth"), Just("nul"), Just("")]
+            .prop_map(str::to_owned),
+        4 => "\"[a-z \u{e9}\u{1f600}]{0,40}\"",
+        1 => "\"([a-z]{0,20}(\\\\[\"\\\\/bfnrtx]|\\\\u[0-9a-fA-F]{4}|\\\\u[0-9a-g]{3,4})){0,3}[a-z]{0,3}\"",
+        1 => "\"[a-z\\\\\u{1}\n\u{7f}]{0,24}\"?",
+    ];
+    let name = prop_oneof![
+        8 => prop_oneof![Just("name"), Just("arguments"), Just("_meta"), Just("meta"), Just("params"), Just("id"), Just("x")]
+            .prop_map(|name| format!("\"{name}\"")),
+        1 => Just("\"n\\u0061me\"".to_owned()),
+        1 => scalar.clone(),
+    ];
+    let white = prop_oneof![8 => Just(""), 1 => Just(" "), 1 => Just("\n\t\r "), 1 => Just("\u{c}")];
+    scalar.prop_recursive(5, 48, 5, move |inner| {
+        let member = (white.clone(), name.clone(), white.clone(), inner.clone(), white.clone())
+            .prop_map(|(a, name, b, value, c)| format!("{a}{name}{b}:{value}{c}"));
+        let comma = prop_oneof![12 => Just(","), 1 => Just(",,"), 1 => Just(" ")];
+        prop_oneof![
+            3 => (prop::collection::vec(member, 0..5), comma.clone())
+                .prop_map(|(members, comma)| format!("{{{}}}", members.join(comma))),
+            1 => (prop::collection::vec(inner, 0..5), comma)
+                .prop_map(|(elements, comma)| format!("[{}]", elements.join(comma))),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    /// The quick way takes nothing that a parser does not take, and finds the same.
+    #[test]
+    fn what_is_read_quickly_is_read_alike(
+        params in nearly_json(),
+        other in nearly_json(),
+        change in prop::option::of((any::<prop::sample::Index>(), "[\\[\\]{}\",:\\\\ 0-9a-fu\n\u{c}-]?")),
+        tail in prop_oneof![8 => Just(""), 1 => Just(" "), 1 => Just("x"), 1 => Just("\u{c}"), 1 => Just("}")],
+    ) {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","o":{other},"params":{params}}}{tail}"#);
+        let text = match change {
+            None => text,
+            // Another character in one place, or none.
+            Some((at, other)) => {
+                let at = at.index(text.chars().count());
+                let kept = |(place, char): (usize, char)| if place == at { other.clone() } else { char.into() };
+                text.chars().enumerate().map(kept).collect()
+            }
+        };
+        let fully = Members::read_fully(&text);
+        if let Some(quick) = quick::read(&text) {
+            let fully = fully.expect("it is no JSON");
+            let all = |it: &Members<'_>| {
+                [it.jsonrpc, it.id, it.method, it.params, it.result, it.error].map(|it| it.map(str::to_owned))
+            };
+            prop_assert_eq!(all(&quick), all(&fully));
+            if let Some(params) = quick.params
+                && let Some(outline) = quick.places.outline(params.as_bytes())
+            {
+                let read = Outline::read(params.as_bytes()).expect("nothing stands twice");
+                prop_assert!(!outline.may_say_version || read.may_say_version);
+                prop_assert_eq!(Outline { may_say_version: false, ..outline }, Outline { may_say_version: false, ..read });
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_as_clients_write_them_are_read_quickly() {
+    for text in [
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"t":"\u00e9\n","n":[1,-2.5e3,[],{}]},"_meta":{"progressToken":7}}}"#,
+        "{ \"jsonrpc\": \"2.0\",\r\n\t\"id\": \"a\", \"result\": { \"a\": [ true, false, null ] } }\n",
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"a text that is longer than what is looked at byte by byte \" \\ é"}}"#,
+    ] {
+        assert!(quick::read(text).is_some(), "{text}");
+    }
+}
+
+#[test]
+fn members_of_params_are_found_when_a_message_is_read() {
+    let params = |text: &'static str| {
+        let message = Message::parse(&Bytes::from_static(text.as_bytes())).unwrap();
+        let Message::Request(Request { params: Some(params), .. }) = message else { panic!("{message:?}") };
+        params
+    };
+    let found = |params: &RawJson| {
+        let outline = params.outline()?;
+        let text = |value: Option<&[u8]>| value.map(|value| String::from_utf8_lossy(value).into_owned());
+        Some([outline.name, outline.arguments, outline.meta, outline.misspelt].map(text))
+    };
+    let some = |text: &str| Some(text.to_owned());
+    let written = params(
+        r#"{"jsonrpc":"2.0","id":1,"method":"m","params": {"_meta" : {"a":"}"},"x":{"name":7}, "name":"n" ,"arguments":{}}}"#,
+    );
+    let expected = Some([some("\"n\""), some("{}"), some(r#"{"a":"}"}"#), None]);
+    assert_eq!(found(&written), expected);
+    assert_eq!(found(&written.detached()), expected);
+    // The same for whoever made it by hand.
+    assert_eq!(found(&RawJson::trusted(written.bytes().clone())), expected);
+    // One with escapes goes the long way.
+    let escaped = params(r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"n\u0061me":"n","meta":1}}"#);
+    assert_eq!(found(&escaped), Some([some("\"n\""), None, None, some("1")]));
+    let twice = params(r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":"n","name":"o"}}"#);
+    assert_eq!(found(&twice), None);
 }

@@ -296,6 +296,7 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 ///     had; whatever is appended later comes after them.
 /// 16. When a write has answered `Ok`, its effect survives what `capabilities().durability` promises.
 /// 17. A future that is dropped early leaves the write done or undone, never half done.
+/// 18. `peek` says what `get` would say, or nothing.
 pub trait Store: Send + Sync + 'static {
     /// Writes a record. See clauses 1–3.
     fn put(
@@ -307,6 +308,11 @@ pub trait Store: Send + Sync + 'static {
     ) -> Stored<Version>;
     /// Reads a record.
     fn get(&self, key: RecordKey) -> Stored<Option<Record>>;
+    /// What [`Store::get`] would say, if it can be said on the spot; `None` if it has to be waited for. See clause 18.
+    fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
+        let _ = key;
+        None
+    }
     /// Removes a record. See clause 4.
     fn delete(&self, key: RecordKey, expected: Version) -> Stored<()>;
     /// Lists records that are due. See clause 5.

@@ -56,6 +56,31 @@ impl State {
         Self(Arc::new(Held { inner, id, key, seen, seen_at, written: AtomicBool::new(false) }))
     }
 
+    /// The same found again at this time, if it is still that version of that owner's, and nobody else holds it.
+    pub(super) fn again(
+        mut self,
+        owner: &Principal,
+        version: Version,
+        data: impl FnOnce() -> Bytes,
+        now: Time,
+    ) -> Option<Self> {
+        let held = Arc::get_mut(&mut self.0)?;
+        let seen = held.seen.get_mut();
+        if seen.version != version || seen.record.head.owner.as_deref() != owner.name() {
+            return None;
+        }
+        seen.record.data = data();
+        *held.seen_at.get_mut() = now.0;
+        *held.written.get_mut() = false;
+        Some(self)
+    }
+
+    /// What is worth keeping when nobody uses it, if nobody else holds it.
+    pub(super) fn without_data(mut self) -> Option<Self> {
+        Arc::get_mut(&mut self.0)?.seen.get_mut().record.data = Bytes::new();
+        Some(self)
+    }
+
     /// Its secret name.
     pub fn id(&self) -> StateId {
         self.0.id

@@ -7,12 +7,10 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use parking_lot::Mutex;
 use serde_json::value::RawValue;
 
 use super::fault::Lost;
 use crate::port::clock::Time;
-use crate::port::store::{Record, Version};
 use crate::record::End;
 
 const FORMAT: u8 = 1;
@@ -108,30 +106,8 @@ impl Head {
     }
 }
 
-/// A head as it was read before, so that it need not be read again from a record that has not changed since.
-#[derive(Default)]
-pub(crate) struct LastHead(Mutex<Option<(Version, Arc<Head>)>>);
-
-impl LastHead {
-    /// Reads a record.
-    ///
-    /// # Errors
-    /// When it is none of a state's.
-    pub(super) fn read(&self, kept: &Record) -> Result<StateRecord, Unreadable> {
-        if let Some((version, head)) = &*self.0.lock()
-            && *version == kept.version
-            && let Some((_, data)) = halves(&kept.value)
-        {
-            return Ok(StateRecord { head: Arc::clone(head), data: kept.value.slice_ref(data) });
-        }
-        let record = StateRecord::decode(&kept.value)?;
-        *self.0.lock() = Some((kept.version, Arc::clone(&record.head)));
-        Ok(record)
-    }
-}
-
 /// The head of a record, as it is written, and the data.
-fn halves(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(super) fn halves(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.get(1..)?.split_first_chunk::<4>()?;
     rest.split_at_checked(u32::from_be_bytes(*length) as usize)
 }

@@ -1,7 +1,6 @@
 //! All states: made, found, recovered.
 
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,8 +9,9 @@ use tokio_util::task::TaskTracker;
 
 use super::fault::{Fault, Lost};
 use super::held::{Seen, State};
+use super::last::{Again, Last};
 use super::name::{Kind, StateId};
-use super::record::{About, Head, LastHead, StateRecord};
+use super::record::{About, Head, StateRecord, Unreadable};
 use super::sweep;
 use crate::error::{Error, Reason};
 use crate::id::{Principal, SessionKey};
@@ -169,16 +169,15 @@ impl States {
     /// When there is none, it has ended, or the store fails. Another's state looks like one that never was.
     pub async fn find(&self, owner: &Principal, id: StateId) -> Result<State, Fault> {
         let key = id.key(owner);
-        self.find_at(owner, (id, key), self.fetch(key), self.now(), &LastHead::default()).await
+        self.find_at(owner, (id, key), self.fetch(key), self.now(), &Last::default()).await
     }
 
     /// Begins to read a record.
     pub(crate) fn fetch(&self, key: SessionKey) -> Fetched {
-        let mut reading = self.0.store.get(record_key(key));
-        // What is at hand need not be waited for. Whoever waits for the rest is woken as the last who asked.
-        match reading.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(kept) => Fetched::Now(kept),
-            Poll::Pending => Fetched::Later(reading),
+        let key = record_key(key);
+        match self.0.store.peek(key) {
+            Some(kept) => Fetched::Now(kept),
+            None => Fetched::Later(self.0.store.get(key)),
         }
     }
 
@@ -190,10 +189,9 @@ impl States {
         (id, key): (StateId, SessionKey),
         kept: &Record,
         now: Time,
-        last: &LastHead,
+        last: &Last,
     ) -> Option<State> {
-        let seen = Inner::read_with(last, key, kept).ok()?;
-        let state = self.state(owner, id, key, Some(seen), now).ok()?;
+        let state = self.again(owner, (id, key), kept, now, last).ok()?;
         matches!(state.has_to_be_put_off(now), Ok(false)).then_some(state)
     }
 
@@ -204,11 +202,10 @@ impl States {
         (id, key): (StateId, SessionKey),
         fetched: Fetched,
         now: Time,
-        last: &LastHead,
+        last: &Last,
     ) -> Result<State, Fault> {
-        let kept = fetched.kept().await?;
-        let seen = kept.map(|kept| Inner::read_with(last, key, &kept)).transpose()?;
-        let state = self.state(owner, id, key, seen, now)?;
+        let kept = fetched.kept().await?.ok_or(Fault::Lost(Lost::NotFound))?;
+        let state = self.again(owner, (id, key), &kept, now, last)?;
         if state.has_to_be_put_off(now)? {
             // In a box, because it is seldom done and every call has to carry the room for it.
             Box::pin(state.put_off()).await?;
@@ -238,6 +235,21 @@ impl States {
                 Ok((state, true))
             }
             Err(fault) => Err(fault),
+        }
+    }
+
+    /// The state of that owner in a record that was perhaps seen before, however it stands.
+    fn again(
+        &self,
+        owner: &Principal,
+        (id, key): (StateId, SessionKey),
+        kept: &Record,
+        now: Time,
+        last: &Last,
+    ) -> Result<State, Fault> {
+        match last.read(owner, kept, now).map_err(|error| unreadable(&key, &error))? {
+            Again::Spare(state) => Ok(state),
+            Again::Seen(seen) => self.state(owner, id, key, Some(seen), now),
         }
     }
 
@@ -277,17 +289,9 @@ impl Fetched {
 impl Inner {
     pub(super) async fn read(&self, key: SessionKey) -> Result<Option<Seen>, Fault> {
         let kept = self.store.get(record_key(key)).await?;
-        kept.map(|kept| Self::read_with(&LastHead::default(), key, &kept)).transpose()
-    }
-
-    fn read_with(last: &LastHead, key: SessionKey, kept: &Record) -> Result<Seen, Fault> {
-        match last.read(kept) {
-            Ok(record) => Ok(Seen { version: kept.version, record }),
-            Err(error) => {
-                tracing::error!(state = %label(&key), %error, "a state cannot be read");
-                Err(Fault::Store(StoreError::Unavailable(error.to_string())))
-            }
-        }
+        let Some(kept) = kept else { return Ok(None) };
+        let record = StateRecord::decode(&kept.value).map_err(|error| unreadable(&key, &error))?;
+        Ok(Some(Seen { version: kept.version, record }))
     }
 
     /// Writes a record over what is expected. An answer that was lost is looked for; it stays unknown if another
@@ -347,6 +351,11 @@ impl Inner {
             (forgotten, ends) => forgotten.or(ends),
         }
     }
+}
+
+fn unreadable(key: &SessionKey, error: &Unreadable) -> Fault {
+    tracing::error!(state = %label(key), %error, "a state cannot be read");
+    Fault::Store(StoreError::Unavailable(error.to_string()))
 }
 
 pub(super) fn record_key(key: SessionKey) -> RecordKey {

@@ -82,10 +82,21 @@ async fn answer(answer: tokio::task::JoinHandle<Answer>) -> Value {
 
 /// Whether a call reaches the server although every tool needs a session and it names none.
 async fn slips_through(params: &str, null: bool) -> bool {
+    let written = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+    let read = runtime::read_request(&written.into());
+    let made = Request {
+        id: RequestId::from_number(1),
+        method: Method::ToolsCall,
+        params: Some(RawJson::trusted(params.to_owned())),
+    };
+    let read = reaches_the_server(read, null).await;
+    assert_eq!(reaches_the_server(made, null).await, read, "{params}");
+    read
+}
+
+async fn reaches_the_server(request: Request, null: bool) -> bool {
     let mut world = world(Policy { required: Required::All, ..Policy::default() }, Vec::new(), null);
     let session = runtime::session(&world.sessions, "2025-11-25").await;
-    let params = Some(RawJson::trusted(params.to_owned()));
-    let request = Request { id: RequestId::from_number(1), method: Method::ToolsCall, params };
     let mut sent = runtime::send(&session, request);
     loop {
         tokio::select! {
@@ -132,6 +143,80 @@ async fn a_long_call_does_not_take_back_the_cookie_of_a_state_that_lives() {
     waiting.answer(&json!({}));
     let answer = answer(long).await;
     assert!(answer["result"]["_meta"]["mcp/session"].is_object(), "{answer}");
+}
+
+#[tokio::test]
+async fn a_state_that_somebody_keeps_does_not_change_under_him_with_the_next_call() {
+    let mut world = world(Policy::default(), Vec::new(), false);
+    let session = runtime::session(&world.sessions, "2025-11-25").await;
+    let new = NewState::of(Kind::new("session").unwrap());
+    let cookie = world.states.create(&Principal::ANONYMOUS, new).await.unwrap().id().cookie();
+    let cookie = json!({ "id": cookie });
+    let (mut kept, mut seen) = (Vec::new(), Vec::new());
+    for n in 1..=3 {
+        let called = call(&session, n, &cookie);
+        let waiting = world.script.call().await;
+        let state = waiting.context.state().unwrap().clone();
+        let (before, edition) = state.get::<u64>().unwrap();
+        seen.push(before);
+        state.update(edition, &n).await.unwrap();
+        kept.push(state);
+        waiting.answer(&json!({}));
+        answer(called).await;
+    }
+    assert_eq!(seen, [0, 1, 2]);
+    let now: Vec<u64> = kept.iter().map(|state| state.get().unwrap().0).collect();
+    assert_eq!(now, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_state_that_nobody_keeps_is_as_new_with_the_next_call() {
+    let mut world = world(Policy::default(), Vec::new(), false);
+    let session = runtime::session(&world.sessions, "2025-11-25").await;
+    let new = NewState::of(Kind::new("session").unwrap());
+    let state = world.states.create(&Principal::ANONYMOUS, new).await.unwrap();
+    let params = json!({
+        "name": "any", "_meta": { "io.modelcontextprotocol/session": { "sessionId": state.id().cookie() } },
+    });
+    // The draft's clients hear of what a call changed, and of that alone.
+    for (n, changes) in [(1, false), (2, true), (3, false), (4, true), (5, true), (6, false)] {
+        let called = runtime::send(&session, request(n, "tools/call", &params));
+        let waiting = world.script.call().await;
+        let state = waiting.context.state().unwrap();
+        let (before, edition) = state.get::<Vec<u64>>().unwrap();
+        assert_eq!(before, [2, 4, 5].into_iter().filter(|change| *change < n).collect::<Vec<_>>());
+        if changes {
+            state.update(edition, &[&before[..], &[n]].concat()).await.unwrap();
+        }
+        waiting.answer(&json!({}));
+        assert_eq!(answer(called).await["result"]["_meta"].is_object(), changes, "call {n}");
+    }
+}
+
+#[tokio::test]
+async fn a_cookie_is_known_again_whatever_stands_around_it_and_by_nobody_else() {
+    let mut world = world(Policy::default(), Vec::new(), false);
+    let session = runtime::session(&world.sessions, "2025-11-25").await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let new = NewState::of(Kind::new("session").unwrap());
+        ids.push(world.states.create(&Principal::ANONYMOUS, new).await.unwrap().id());
+    }
+    let long = "x".repeat(100_000);
+    for (n, (which, around)) in
+        [(0, ""), (0, ""), (0, "a"), (1, "a"), (0, "a"), (0, &long), (1, &long), (1, ""), (0, "")]
+            .into_iter()
+            .enumerate()
+    {
+        let params = json!({
+            "name": "any", "_meta": { "around": around, "mcp/session": { "id": ids[which].cookie() } },
+        });
+        let called = runtime::send(&session, request(n as u64 + 1, "tools/call", &params));
+        let waiting = world.script.call().await;
+        assert_eq!(waiting.context.state().unwrap().id(), ids[which], "call {n}");
+        waiting.answer(&json!({}));
+        assert_eq!(answer(called).await["result"]["_meta"]["mcp/session"]["id"], ids[which].cookie());
+    }
 }
 
 #[tokio::test]

@@ -214,11 +214,10 @@ impl Store for Disk {
     }
 
     fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
-        let recent = Arc::clone(self.recent());
-        if let Some(record) = recent.get(&key) {
-            return Box::pin(std::future::ready(Ok(Some(record))));
+        if let Some(found) = self.peek(key) {
+            return Box::pin(std::future::ready(found));
         }
-        let keyspaces = Arc::clone(self.keyspaces());
+        let (recent, keyspaces) = (Arc::clone(self.recent()), Arc::clone(self.keyspaces()));
         Box::pin(async move {
             let place = match recent.get_or_hold(&key).await {
                 Ok(record) => return Ok(Some(record)),
@@ -233,6 +232,10 @@ impl Store for Disk {
             }
             Ok(record)
         })
+    }
+
+    fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
+        self.recent().get(&key).map(|record| Ok(Some(record)))
     }
 
     fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {

@@ -187,6 +187,11 @@ impl Store for Sealed {
         Box::pin(async move { found.await?.map(|record| open_record(&keys, key, record)).transpose() })
     }
 
+    fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
+        let open = |record| open_record(&self.keys, key, record);
+        Some(self.inner.peek(key)?.and_then(|found| found.map(open).transpose()))
+    }
+
     fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
         self.inner.delete(key, expected)
     }

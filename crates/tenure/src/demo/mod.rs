@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_backend::native::{Handler, Introduction, Made, Native};
+use tenure_session::call::ToolCall;
 use tenure_session::data::KindOfState;
 use tenure_session::port::backend::{Backend, Call, Reply};
 use tenure_session::runtime::Outlet;
@@ -49,7 +50,7 @@ impl Demo {
         match &call.request.method {
             Method::ToolsList => Ok(catalog::tools()),
             Method::ToolsCall => {
-                tools::call(self.outlet.as_ref(), &call.context, read(params.as_ref())?).await
+                tools::call(self.outlet.as_ref(), &call.context, &ToolCall::read(params.as_ref())?).await
             }
             Method::ResourcesList => Ok(resources::list()),
             Method::ResourcesTemplatesList => Ok(resources::templates()),

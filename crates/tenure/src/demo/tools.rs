@@ -5,19 +5,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tenure_session::call::ToolCall;
 use tenure_session::runtime::{CallContext, Outlet};
 use tenure_session::state::Fault;
 use tenure_session::{Method, RawJson, Reason, RpcError};
 
 use super::kept::{self, Kept, MAX_KEPT};
 use super::resources;
-
-#[derive(Deserialize)]
-pub(super) struct ToolCall<'a> {
-    name: &'a str,
-    #[serde(borrow, default)]
-    arguments: Option<&'a serde_json::value::RawValue>,
-}
 
 #[derive(Deserialize)]
 struct Text {
@@ -68,26 +62,26 @@ fn status() -> String {
 pub(super) async fn call(
     outlet: Option<&Outlet>,
     context: &CallContext,
-    call: ToolCall<'_>,
+    call: &ToolCall<'_>,
 ) -> Result<Value, RpcError> {
-    let done = match call.name {
-        "public_echo" => arguments::<Text>(&call).map(|arguments| text(&arguments.text)),
-        "long_task" => match arguments(&call) {
+    let done = match &*call.name {
+        "public_echo" => arguments::<Text>(call).map(|arguments| text(&arguments.text)),
+        "long_task" => match arguments(call) {
             Ok(arguments) => work(context, &arguments).await,
             Err(error) => Err(error),
         },
-        "count_slowly" => match arguments(&call) {
+        "count_slowly" => match arguments(call) {
             Ok(arguments) => count_slowly(context, &arguments).await,
             Err(error) => Err(error),
         },
         "ask_name" => return ask_name(context).await,
-        "session_probe" => match arguments(&call) {
+        "session_probe" => match arguments(call) {
             Ok(arguments) => probe(context, &arguments).await?,
             Err(error) => Err(error),
         },
-        _ => on_workspace(context, &call).await?,
+        _ => on_workspace(context, call).await?,
     };
-    if matches!(call.name, "notebook_append" | "notebook_clear" | "session_reset")
+    if matches!(&*call.name, "notebook_append" | "notebook_clear" | "session_reset")
         && done.is_ok()
         && let Some(outlet) = outlet
     {
@@ -111,7 +105,7 @@ async fn on_workspace(context: &CallContext, call: &ToolCall<'_>) -> Result<Done
         let (kept, _) = state.clone()?.get::<Kept>().map_err(|fault| fault.to_error().to_rpc())?;
         Ok(Ok(structured(&look(&kept))))
     };
-    let change: Box<dyn FnMut(&mut Kept) -> Done + Send> = match call.name {
+    let change: Box<dyn FnMut(&mut Kept) -> Done + Send> = match &*call.name {
         "session_counter_get" => return read(|kept| json!({ "counter": kept.counter })),
         "notebook_read" => return read(|kept| json!({ "notes": kept.notes })),
         "notebook_status" => return read(|kept| json!({ "notes": kept.notes.len() })),
@@ -279,8 +273,7 @@ async fn ask_name(context: &CallContext) -> Result<Value, RpcError> {
 }
 
 fn arguments<'a, T: Deserialize<'a>>(call: &ToolCall<'a>) -> Result<T, String> {
-    let raw = call.arguments.map_or("{}", serde_json::value::RawValue::get);
-    serde_json::from_str(raw).map_err(|error| format!("The arguments of {} are wrong: {error}", call.name))
+    call.arguments().map_err(|error| format!("The arguments of {} are wrong: {error}", call.name))
 }
 
 fn text(text: &str) -> Value {

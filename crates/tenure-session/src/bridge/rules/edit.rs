@@ -43,7 +43,7 @@ impl<'a> Object<'a> {
     pub(crate) fn read(text: &'a str) -> Option<Self> {
         let mut members = Vec::new();
         scan::each_as_written(text, |written, name, value| {
-            members.push(Member { name, start: offset(text, written), value, fate: Fate::Stays });
+            members.push(Member { name: name?, start: offset(text, written), value, fate: Fate::Stays });
             Some(())
         })?;
         Some(Self { text, members, added: Vec::new(), changed: false })

@@ -1,0 +1,63 @@
+//! The cookie in an answer.
+
+use parking_lot::Mutex;
+
+use super::dialect::Dialect;
+use super::layer::Shared;
+use super::splice::Meta;
+use crate::message::RawJson;
+use crate::port::clock::Time;
+use crate::state::{Date, State};
+
+/// The cookie that was written last for a data session, and to the second when that expires: nothing else in it
+/// changes, unless the client carries the state itself.
+#[derive(Default)]
+pub(super) struct Echo(Mutex<Option<(Option<u64>, Meta)>>);
+
+impl Echo {
+    fn put_into(&self, result: &RawJson, dialect: Dialect, id: &str, expiry: Option<Time>) -> RawJson {
+        let second = expiry.map(|at| at.0 / 1000);
+        let mut last = self.0.lock();
+        if let Some((expires, meta)) = &*last
+            && *expires == second
+        {
+            return meta.put_into(result);
+        }
+        let expiry = expiry.map(Date::of);
+        let meta = Meta::new(dialect.key(), &dialect.cookie(id, expiry.as_ref(), None));
+        let result = meta.put_into(result);
+        *last = Some((second, meta));
+        result
+    }
+}
+
+impl Shared {
+    /// A result with the cookie of a state as it stands now, or with the word that there is none any more. The
+    /// draft's clients are told only of what changed, unless they are to be told always.
+    pub(super) fn echoed(
+        &self,
+        result: RawJson,
+        (dialect, id): (Dialect, &str),
+        state: &State,
+        now: Time,
+        last: &Echo,
+    ) -> RawJson {
+        match state.outlook(now) {
+            Ok(_) if dialect == Dialect::Draft && !self.policy.always_echo && !state.was_written() => result,
+            Ok(expiry) => match dialect.carried(id, state, &self.policy) {
+                None => last.put_into(&result, dialect, id, expiry),
+                Some(carried) => {
+                    let expiry = expiry.map(Date::of);
+                    let cookie = dialect.cookie(id, expiry.as_ref(), Some(&carried));
+                    Meta::new(dialect.key(), &cookie).put_into(&result)
+                }
+            },
+            Err(_) => without(dialect, &result),
+        }
+    }
+}
+
+/// A result that takes the cookie back.
+pub(super) fn without(dialect: Dialect, result: &RawJson) -> RawJson {
+    Meta::new(dialect.key(), &["null"]).put_into(result)
+}
