@@ -79,16 +79,18 @@ impl Body {
         Self(Inner::Flow(Box::new(flow)))
     }
 
-    pub(super) fn paced(paced: Paced) -> Self {
-        Self(Inner::Paced(paced))
-    }
-
-    /// The same for a stream of HTTP/2, if it is more than a connection should hold for each of them.
+    /// The same for a stream of HTTP/2, if it can be more than a connection should hold for each of them. A talk is
+    /// left as it is: it has to know what was written, and has no more than a few messages waiting.
     pub(super) fn at_pace(self, tasks: &TaskTracker, stall: Duration) -> Self {
-        match self.0 {
-            Inner::Full(bytes) if bytes.len() > PIECE_BYTES => Self::paced(Paced::whole(bytes, tasks, stall)),
-            other => Self(other),
-        }
+        Self(Inner::Paced(match self.0 {
+            Inner::Full(bytes) if bytes.len() > PIECE_BYTES => Paced::whole(bytes, tasks, stall),
+            Inner::Events(mut events) => Paced::new(move |cx| events.poll(cx), tasks, stall),
+            Inner::Flow(mut flow) => Paced::new(move |cx| flow.poll(cx), tasks, stall),
+            Inner::Paced(paced) => paced,
+            other @ (Inner::Empty | Inner::Full(_) | Inner::Comment(_) | Inner::Talk(_)) => {
+                return Self(other);
+            }
+        }))
     }
 
     pub(super) fn talk(talk: Talk) -> Self {

@@ -146,6 +146,17 @@ impl Endpoint {
         }
     }
 
+    /// A response over this version of HTTP. Over HTTP/2 a stream that is stuck would otherwise have all the time in the
+    /// world.
+    pub(super) fn at_pace(&self, version: http::Version, response: Response<Body>) -> Response<Body> {
+        match version {
+            http::Version::HTTP_2 => {
+                response.map(|body| body.at_pace(&self.0.tasks, self.0.rules.stall_timeout))
+            }
+            _ => response,
+        }
+    }
+
     /// A response that streams events.
     pub(super) fn stream(&self, reader: Reader) -> Response<Body> {
         event_stream(Body::events(reader, self.0.rules.keep_alive))

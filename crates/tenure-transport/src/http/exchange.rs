@@ -1,7 +1,7 @@
 //! POST of the modern era: a request that stands alone.
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Response, Version};
+use http::{HeaderMap, HeaderName, Response};
 use tenure_session::exchange::{self, Answer, Exchanges, Header, Heads, Streams};
 use tenure_session::protocol::{self, Era, Eras, Shape};
 use tenure_session::{Message, RawJson, Request};
@@ -86,13 +86,7 @@ impl Endpoint {
         match exchanges.request(checked, self.caller(parts, remote)).await {
             Answer::Json { body, code } => json(modern_status(code), body),
             Answer::Refused(error) => reject_exchange(&error, Some(&id)),
-            Answer::Stream(flow) => {
-                let flow = Flowing::new(flow, self.0.rules.keep_alive);
-                event_stream(match parts.version {
-                    Version::HTTP_2 => Body::paced(flow.paced(&self.0.tasks, self.0.rules.stall_timeout)),
-                    _ => Body::flow(flow),
-                })
-            }
+            Answer::Stream(flow) => event_stream(Body::flow(Flowing::new(flow, self.0.rules.keep_alive))),
         }
     }
 }

@@ -7,10 +7,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tenure_session::exchange::Flow;
 use tokio::time::{Instant, Sleep};
-use tokio_util::task::TaskTracker;
 
 use super::body::FRAME_BYTES;
-use super::paced::Paced;
 use super::sse;
 
 /// The messages of an exchange, with comments where nothing is said.
@@ -49,10 +47,5 @@ impl Flowing {
         // The timer has to be polled once to wake us, also when there was something to say.
         let _ = self.timer.as_mut().poll(cx);
         Poll::Ready(Some(out.freeze()))
-    }
-
-    /// For HTTP/2: without this the call of a stream that is stuck would have all the time in the world.
-    pub(super) fn paced(mut self, tasks: &TaskTracker, stall: Duration) -> Paced {
-        Paced::new(move |cx| self.poll(cx), tasks, stall)
     }
 }

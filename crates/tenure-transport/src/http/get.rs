@@ -12,7 +12,7 @@ use super::reject::reject;
 impl Endpoint {
     pub(super) async fn get(&self, parts: &Parts) -> Response<Body> {
         match self.listen(parts).await {
-            Ok(response) => response,
+            Ok(response) => self.at_pace(parts.version, response),
             Err(error) => reject(&error, None),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
-use http::{Response, StatusCode, Version};
+use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use tenure_session::protocol::{self, Era, EraFault, Shape};
 use tenure_session::{Error, Incoming, Message, Method, RawJson, Reason, Request, Session};
@@ -29,40 +29,37 @@ impl Endpoint {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        // A client of the modern era may take JSON alone.
-        let is_modern = manner == Manner::Streamable && self.has_no_sessions_for(&parts.headers);
-        let checked = headers::check_content_type(&parts.headers)
-            .and_then(|()| if is_modern { Ok(()) } else { manner.check_accept(&parts.headers) });
-        if let Err(error) = checked {
+        if let Err(error) = headers::check_content_type(&parts.headers) {
             return reject(&error, None);
         }
+        // A client of the modern era may take JSON alone. If its headers do not tell the era, the body does.
+        let is_modern = manner == Manner::Streamable && self.has_no_sessions_for(&parts.headers);
+        let accepts = if is_modern { Ok(()) } else { manner.check_accept(&parts.headers) };
         let body = match self.read(parts, body).await {
             Ok(body) => body,
             Err(error) => return reject(&error, None),
         };
-        let response = match Incoming::parse(&body) {
-            Err(fault) => malformed(&fault),
-            Ok(Incoming::Batch(elements)) => {
+        let response = match (Incoming::parse(&body), accepts) {
+            (Err(_) | Ok(Incoming::Batch(_)), Err(error)) => reject(&error, None),
+            (Err(fault), Ok(())) => malformed(&fault),
+            (Ok(Incoming::Batch(elements)), Ok(())) => {
                 match Box::pin(self.batch(parts, elements, remote, manner)).await {
                     Ok(response) => response,
                     Err(error) => reject(&error, None),
                 }
             }
-            Ok(Incoming::One(message)) => {
+            (Ok(Incoming::One(message)), accepts) => {
                 let id = match &message {
                     Message::Request(request) => Some(request.id.clone()),
                     Message::Notification(_) | Message::Response(_) => None,
                 };
-                match self.one(parts, message, remote, manner).await {
+                match self.one(parts, message, remote, manner, accepts).await {
                     Ok(response) => response,
                     Err(error) => manner.refuse(&error, id.as_ref()),
                 }
             }
         };
-        match parts.version {
-            Version::HTTP_2 => response.map(|body| body.at_pace(&self.0.tasks, self.0.rules.stall_timeout)),
-            _ => response,
-        }
+        self.at_pace(parts.version, response)
     }
 
     async fn one(
@@ -71,6 +68,7 @@ impl Endpoint {
         message: Message,
         remote: Option<Remote>,
         manner: Manner,
+        accepts: Result<(), Error>,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
         let (shape, params) = match &message {
@@ -83,6 +81,9 @@ impl Endpoint {
             // The doors are older than the modern era.
             Manner::Json | Manner::Done => Belongs::Session,
         };
+        if let (Belongs::Session | Belongs::Nobody(_), Err(error)) = (&belongs, accepts) {
+            return Ok(reject(&error, None));
+        }
         match (belongs, message) {
             (Belongs::Exchange(exchanges), Message::Request(request)) => {
                 Ok(Box::pin(self.exchange(exchanges, parts, request, remote)).await)

@@ -94,6 +94,35 @@ async fn a_stream_can_be_resumed() {
 }
 
 #[tokio::test]
+async fn a_stream_that_its_client_gives_no_room_is_let_go_and_can_be_resumed() {
+    // Its connection is in good order, and only the stream is stuck: nothing of TCP tells.
+    let mut steered = Steered::with(&[("http.stall_timeout", "200ms"), ("http.keep_alive", "100ms")]).await;
+    let origin = format!("http://{}", steered.address());
+    let mut client = Http2::with_room(client::connect(steered.address()).await, &origin, 1).await;
+    client.start().await;
+    let listening = client.get(&[]).await;
+    let (response, call) = streaming_call(&mut steered, &mut client, 1).await;
+    until("nobody reads for them", || steered.node.sessions().list()[0].readers == 0).await;
+    assert!(!call.context.is_cancelled(), "the call goes on");
+    let mut read = String::new();
+    let mut stream = response.into_body();
+    let ended = loop {
+        match within("the end", stream.frame()).await {
+            Some(Ok(frame)) => read.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap()),
+            end => break end,
+        }
+    };
+    assert!(matches!(ended, Some(Err(_))), "cut off, and not complete: {read}");
+    let first = read.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
+    say(&call, "meanwhile").await;
+    call.answer(&json!({}));
+    let replay = rest(client.get(&[("last-event-id", first)]).await.into_body()).await;
+    assert!(replay.contains("hello") && replay.contains("meanwhile"), "{replay}");
+    assert!(replay.contains(r#""id":1,"result":{}"#), "{replay}");
+    drop(listening);
+}
+
+#[tokio::test]
 async fn many_calls_run_at_once_on_one_connection() {
     let mut steered = Steered::start().await;
     let mut client = connect(steered.address()).await;

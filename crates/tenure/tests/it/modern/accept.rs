@@ -3,6 +3,9 @@
 use serde_json::json;
 
 use super::support::{Steered, call, listen, post, say};
+use crate::support::client::Ask;
+
+const BOTH: &str = "application/json, text/event-stream";
 
 #[tokio::test]
 async fn a_client_that_takes_streams_gets_one_when_there_is_something_to_say() {
@@ -62,4 +65,19 @@ async fn a_listen_without_a_stream_is_406() {
     drop(events);
     asked.dropped().await;
     steered.idle().await;
+}
+
+#[tokio::test]
+async fn a_client_that_takes_json_alone_and_forgot_its_headers_is_told_so() {
+    let steered = Steered::start().await;
+    for accept in [BOTH, "application/json"] {
+        let ask = Ask::post(call().to_string()).header("Accept", accept);
+        let response = ask.send(steered.address()).await;
+        assert_eq!(response.fault(), (400, -32020, "header_mismatch".to_owned()), "{accept}");
+        // What is of no era at all is a client's in a session.
+        for body in ["{", "[]", r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#] {
+            let status = Ask::post(body).header("Accept", accept).send(steered.address()).await.status();
+            assert_eq!(status, if accept == BOTH { 400 } else { 406 }, "{accept} {body}");
+        }
+    }
 }
