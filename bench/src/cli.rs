@@ -320,10 +320,10 @@ pub(crate) struct DataArgs {
     /// Data sessions in the store that is filled [default: 1000000]
     #[arg(long)]
     pub(crate) sessions: Option<u64>,
-    /// Interleaved rounds [default: 5]
+    /// Interleaved rounds [default: 30]
     #[arg(long)]
     pub(crate) rounds: Option<usize>,
-    /// Seconds measured per kind of call and round [default: 4]
+    /// Seconds measured per kind of call and round [default: 0.6]
     #[arg(long)]
     pub(crate) seconds: Option<f64>,
 }

@@ -31,8 +31,9 @@ impl Plan {
         let quick = args.quick;
         let choose = |full: usize, small: usize| if quick { small } else { full };
         let states = args.sessions.unwrap_or(if quick { 5_000 } else { 1_000_000 });
-        let rounds = args.rounds.unwrap_or(choose(5, 1));
-        let seconds = args.seconds.unwrap_or(if quick { 0.2 } else { 4.0 });
+        // Many short ones: how fast the machine is changes within seconds, and ratios are taken within a round.
+        let rounds = args.rounds.unwrap_or(choose(30, 1));
+        let seconds = args.seconds.unwrap_or(if quick { 0.2 } else { 0.6 });
         ensure!(states > 0 && rounds > 0, "`--sessions` and `--rounds` must be at least 1");
         let window = Duration::try_from_secs_f64(seconds).context("read a number of seconds")?;
         let all = vec![DataQuestion::Calls, DataQuestion::Many];

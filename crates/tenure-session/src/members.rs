@@ -27,7 +27,7 @@ pub(crate) enum Found<'a> {
     Absent,
     /// A value.
     One(Raw<'a>),
-    /// More than one value.
+    /// More than one value, or one that not everybody finds there.
     Twice,
 }
 
@@ -53,16 +53,41 @@ pub(crate) fn read(object: &[u8]) -> Option<Vec<Member<'_>>> {
 
 /// What the object has under a name.
 pub(crate) fn find<'a>(object: &'a [u8], name: &str) -> Found<'a> {
+    find_by(object, |other| (other == name).then_some(Taken::Surely))
+}
+
+/// The same in what a client sent. What a server may take for it, although it is written otherwise, is one too many:
+/// nobody can tell what that server will go by.
+pub(crate) fn find_sent<'a>(object: &'a [u8], name: &str) -> Found<'a> {
+    find_by(object, |other| match other == name {
+        true => Some(Taken::Surely),
+        false => is_taken_for(other, name).then_some(Taken::Perhaps),
+    })
+}
+
+/// Whether some reader takes one name for the other. Those of Go mind neither case nor letters that become one of ASCII
+/// with their case.
+pub(crate) fn is_taken_for(written: &str, name: &str) -> bool {
+    let folded = |text: &str| text.to_lowercase().to_uppercase();
+    written.eq_ignore_ascii_case(name) || (!written.is_ascii() && folded(written) == folded(name))
+}
+
+/// Who takes a name for another.
+enum Taken {
+    Surely,
+    Perhaps,
+}
+
+fn find_by(object: &[u8], is_it: impl Fn(&str) -> Option<Taken>) -> Found<'_> {
     let mut found = Found::Absent;
     let text = std::str::from_utf8(object).unwrap_or_default();
     let whole = scan::each_as_written(text, |_, other, value| {
         // With half of a surrogate pair a name is no text, but JSON, and other readers take it. It must not keep
         // the others from being found.
-        if other.is_some_and(|other| other == name) {
-            found = match found {
-                Found::Absent => Found::One(Raw(value)),
-                Found::One(_) | Found::Twice => Found::Twice,
-            };
+        match (other.and_then(|other| is_it(&other)), found) {
+            (None, _) => {}
+            (Some(Taken::Surely), Found::Absent) => found = Found::One(Raw(value)),
+            (Some(_), _) => found = Found::Twice,
         }
         Some(())
     });

@@ -10,6 +10,7 @@ use crate::error::{Error, Reason};
 use crate::members::{self, Found};
 use crate::message::{Message, RawJson};
 use crate::method::Method;
+use crate::scan;
 
 /// A revision of the legacy era that sessions may speak.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -214,7 +215,7 @@ pub fn meta_version(params: Option<&RawJson>) -> Option<String> {
     }
     let params = params?;
     // Nearly every legacy message is done here, without parsing anything.
-    if !may_have_version(params) {
+    if !params.may_say_version() {
         return None;
     }
     params.read::<Params>().ok().map(|params| params.meta.version)
@@ -239,18 +240,18 @@ pub fn requested(message: &Message) -> Option<String> {
 fn carries_version(params: Option<&RawJson>) -> bool {
     let Some(params) = params else { return false };
     // Nearly every legacy message is done here.
-    if !may_have_version(params) {
+    if !params.may_say_version() {
         return false;
     }
-    // If there are several, one that has a version is enough: nobody is to guess which of them counts.
-    let mut metas = members::read(params.bytes()).unwrap_or_default();
-    metas.retain(|(name, _)| name == "_meta");
-    metas.iter().any(|(_, meta)| !matches!(members::find(meta.get().as_bytes(), META_VERSION), Found::Absent))
-}
-
-fn may_have_version(params: &RawJson) -> bool {
-    // Of what cannot be told, nobody knows what it says.
-    params.outline().is_none_or(|outline| outline.may_say_version)
+    // If there are several, one that has a version is enough: nobody is to guess which of them counts. A name that is no
+    // text hides nothing.
+    let mut carries = false;
+    scan::each_as_written(std::str::from_utf8(params.bytes()).unwrap_or_default(), |_, name, value| {
+        let is_meta = name.is_some_and(|name| name == "_meta");
+        carries |= is_meta && !matches!(members::find(value.as_bytes(), META_VERSION), Found::Absent);
+        Some(())
+    });
+    carries
 }
 
 /// What a client said, to be said back, but not at any length.
@@ -337,6 +338,15 @@ mod tests {
         assert!(long.raw().bytes().len() < 300, "said back, but not at any length");
     }
 
+    /// Params as they are in a message that was read.
+    fn read(params: &str) -> RawJson {
+        let written = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
+        match Message::parse(&written.into()) {
+            Ok(Message::Request(request)) => request.params.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn whatever_tries_to_be_modern_is_not_taken_for_legacy() {
         use Shape::{Batch, NoMessage, Notification, Request, Response};
@@ -350,6 +360,8 @@ mod tests {
             r#"{"_meta":{"io.modelcontextprotocol\/protocolVersion":"v999"}}"#,
             r#"{"\u005fmeta":{"io.modelcontextprotocol/protocolVer\u0073ion":"v999"}}"#,
             r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":1},"_meta":{}}"#,
+            r#"{"\ud800":1,"_meta":{"io.modelcontextprotocol/protocolVersion":1}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":1},"meta":1,"Name":2}"#,
         ];
         let legacy = [
             "{}",
@@ -358,8 +370,11 @@ mod tests {
             r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#,
             r#"{"arguments":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#,
         ];
-        let ask =
-            |shape, params: &'static str, header| belongs(shape, Some(&RawJson::trusted(params)), header);
+        let ask = |shape, params: &'static str, header| {
+            let era = belongs(shape, Some(&RawJson::trusted(params)), header);
+            assert_eq!(belongs(shape, Some(&read(params)), header), era, "{params} {header:?}");
+            era
+        };
         for params in strange.into_iter().chain([modern]) {
             for header in [None, M, L, Some("v999")] {
                 assert_eq!(ask(Request, params, header), Era::Modern, "{params} {header:?}");
@@ -383,9 +398,15 @@ mod tests {
 
     #[test]
     fn a_version_in_meta_is_found_only_where_it_belongs() {
-        let version = |text: &'static str| meta_version(Some(&RawJson::trusted(text)));
+        let version = |text: &'static str| {
+            let version = meta_version(Some(&RawJson::trusted(text)));
+            assert_eq!(meta_version(Some(&read(text))), version, "{text}");
+            version
+        };
         let meta = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
         assert_eq!(version(meta).as_deref(), Some("2026-07-28"));
+        let slashed = r#"{"_meta":{"io.modelcontextprotocol\/protocolVersion":"2026-07-28"}}"#;
+        assert_eq!(version(slashed).as_deref(), Some("2026-07-28"));
         assert_eq!(version(r#"{"text":"io.modelcontextprotocol/protocolVersion"}"#), None);
         assert_eq!(version("{}"), None);
     }

@@ -1,7 +1,7 @@
 //! The members of a JSON object one after the other, their values unread.
 //!
-//! Every request comes by here, some of them several times, so nothing is checked twice: the text was read as JSON before, with
-//! the message it came in, and the end of a value is found by its marks alone. What cannot be told for sure is `None`
+//! Nothing is checked twice: the text was read as JSON before, with the message it came in, and the end of a value is
+//! found by its marks alone. What cannot be told for sure is `None`
 //! all the same, since a guard that overlooks a member guards nothing.
 
 use std::borrow::Cow;

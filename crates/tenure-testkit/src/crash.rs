@@ -12,7 +12,7 @@ use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
     Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
-    Store, Stored, Stretch, Survey, Version,
+    Store, StoreError, Stored, Stretch, Survey, Version,
 };
 use tokio::sync::watch;
 
@@ -101,6 +101,10 @@ impl Store for Crashing {
 
     fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
         self.read(|store| store.get(key))
+    }
+
+    fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
+        if self.is_dead() { None } else { self.inner.peek(key) }
     }
 
     fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {

@@ -210,6 +210,12 @@ impl Store for Faulty {
         self.run(|store| store.get(key))
     }
 
+    fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
+        // What has to be waited for fails when it is asked for.
+        let found = self.inner.peek(key)?;
+        Some(self.fault().map_or(found, Err))
+    }
+
     fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
         self.run(|store| store.delete(key, expected))
     }

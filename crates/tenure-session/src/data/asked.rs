@@ -51,12 +51,11 @@ impl<'a> Cookies<'a> {
     }
 
     /// The cookie as it stands, if there is just one. It is mostly the same as the last time.
-    pub(super) fn only(&self) -> Option<&'a [u8]> {
-        match self {
-            Self { strawman: Some(cookie), draft: None } | Self { strawman: None, draft: Some(cookie) } => {
-                Some(cookie)
-            }
-            Self { .. } => None,
+    pub(super) fn only(&self) -> Option<(Dialect, &'a [u8])> {
+        match (self.strawman, self.draft) {
+            (Some(cookie), None) => Some((Dialect::Strawman, cookie)),
+            (None, Some(cookie)) => Some((Dialect::Draft, cookie)),
+            (None, None) | (Some(_), Some(_)) => None,
         }
     }
 }

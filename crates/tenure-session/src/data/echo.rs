@@ -1,5 +1,7 @@
 //! The cookie in an answer.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
 use super::dialect::Dialect;
@@ -12,22 +14,28 @@ use crate::state::{Date, State};
 /// The cookie that was written last for a data session, and to the second when that expires: nothing else in it
 /// changes, unless the client carries the state itself.
 #[derive(Default)]
-pub(super) struct Echo(Mutex<Option<(Option<u64>, Meta)>>);
+pub(super) struct Echo(Mutex<Option<(Option<u64>, Arc<Meta>)>>);
 
 impl Echo {
     fn put_into(&self, result: &RawJson, dialect: Dialect, id: &str, expiry: Option<Time>) -> RawJson {
         let second = expiry.map(|at| at.0 / 1000);
+        self.meta(second, || {
+            let expiry = expiry.map(Date::of);
+            Meta::new(dialect.key(), &dialect.cookie(id, expiry.as_ref(), None))
+        })
+        .put_into(result)
+    }
+
+    fn meta(&self, second: Option<u64>, write: impl FnOnce() -> Meta) -> Arc<Meta> {
         let mut last = self.0.lock();
-        if let Some((expires, meta)) = &*last
-            && *expires == second
-        {
-            return meta.put_into(result);
+        match &*last {
+            Some((expires, meta)) if *expires == second => Arc::clone(meta),
+            _ => {
+                let meta = Arc::new(write());
+                *last = Some((second, Arc::clone(&meta)));
+                meta
+            }
         }
-        let expiry = expiry.map(Date::of);
-        let meta = Meta::new(dialect.key(), &dialect.cookie(id, expiry.as_ref(), None));
-        let result = meta.put_into(result);
-        *last = Some((second, meta));
-        result
     }
 }
 

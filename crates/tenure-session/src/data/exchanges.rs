@@ -63,8 +63,7 @@ impl Responder for DataResponder {
             Method::ToolsCall => said.name.as_deref(),
             _ => None,
         };
-        let use_of =
-            tool.map_or(Use::None, |tool| way.shared.use_of(tool, said.arguments.map(str::as_bytes)));
+        let use_of = tool.map_or(Use::None, |tool| way.shared.use_of(tool, said.arguments));
         // A tool that needs a state says so to us; of these only the handler knows.
         let matters = matches!(
             call.request.method,

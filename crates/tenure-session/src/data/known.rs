@@ -61,8 +61,8 @@ impl CameLast {
             return Some(Ok(known));
         }
         let cookies = asked.cookies()?;
-        let only = cookies.only().unwrap_or_default();
-        let known = self.same(owner, |last| *last.cookie == *only);
+        let only = cookies.only();
+        let known = self.same(owner, |last| only == Some((last.known.cookie.dialect, &*last.cookie)));
         if known.is_some() {
             return Some(Ok(known));
         }
@@ -71,9 +71,13 @@ impl CameLast {
             Ok(None) => return Some(Ok(None)),
             Err(error) => return Some(Err(error)),
         };
-        if !only.is_empty() {
+        // One that carries its state is another the next time.
+        if let Some((_, cookie)) = only
+            && known.cookie.state.is_none()
+        {
             let meta = if meta.len() <= max_bytes { meta } else { &[] };
-            *self.0.lock() = Some(Came { meta: meta.into(), cookie: only.into(), known: Arc::clone(&known) });
+            *self.0.lock() =
+                Some(Came { meta: meta.into(), cookie: cookie.into(), known: Arc::clone(&known) });
         }
         Some(Ok(Some(known)))
     }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::asked::Cookie;
 use super::dialect::{Dialect, invalid};
 use super::methods::{Hints, Params};
+use super::scan;
 use crate::call::CallContext;
 use crate::error::{Error, RpcError};
 use crate::exchange::{Capabilities, Capability};
@@ -21,7 +22,7 @@ pub(super) const EXTENSION: &str = "dev.tenure/sessions";
 pub(super) struct Said<'a> {
     /// The tool of a `tools/call`.
     pub(super) name: Option<Cow<'a, str>>,
-    pub(super) arguments: Option<&'a str>,
+    pub(super) arguments: Option<&'a [u8]>,
     cookie: Option<&'a str>,
 }
 
@@ -29,33 +30,21 @@ impl<'a> Said<'a> {
     /// Reads params; `None` if they make no sense, so that nobody can tell what a server will make of them.
     pub(super) fn read(params: Option<&'a RawJson>) -> Option<Self> {
         let Some(params) = params else { return Some(Self::default()) };
-        let (mut name, mut arguments, mut meta) = (None, None, None);
-        for (member, value) in members::read(params.bytes())? {
-            let place = match &*member {
-                "name" => &mut name,
-                "arguments" => &mut arguments,
-                "_meta" => &mut meta,
-                _ => continue,
-            };
-            // One that stands twice: a server may go by the other.
-            if place.replace(value.get()).is_some() {
-                return None;
-            }
-        }
-        let is_there = |value: &&str| *value != "null";
-        let cookie = match meta.filter(is_there) {
-            Some(meta) if !meta.starts_with('{') => return None,
-            Some(meta) => match members::find(meta.as_bytes(), Dialect::Own.key()) {
+        let found = params.outline()?;
+        let is_there = |value: &&[u8]| *value != b"null";
+        let cookie = match found.meta.filter(is_there) {
+            Some(meta) if !meta.starts_with(b"{") => return None,
+            Some(meta) => match members::find(meta, Dialect::Own.key()) {
                 Found::Twice => return None,
                 found => found.value().map(|cookie| cookie.get()),
             },
             None => None,
         };
-        let name = match name.filter(is_there) {
-            Some(name) => Some(serde_json::from_str(name).ok().map(|Text(name)| name)?),
+        let name = match found.name.filter(is_there) {
+            Some(name) => Some(scan::unquoted(std::str::from_utf8(name).ok()?)?),
             None => None,
         };
-        Some(Self { name, arguments: arguments.filter(is_there), cookie })
+        Some(Self { name, arguments: found.arguments.filter(is_there), cookie })
     }
 
     /// The cookie, if there is one. Clients send back the whole of it, or only its id.
@@ -76,10 +65,6 @@ impl<'a> Said<'a> {
         Ok(Some(Cookie { dialect: Dialect::Own, id, state }))
     }
 }
-
-/// A text; borrowed unless it was written with escapes.
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The params of a method of ours.
 pub(super) fn params(request: &Request) -> Result<Params, RpcError> {

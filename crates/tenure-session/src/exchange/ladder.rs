@@ -118,7 +118,7 @@ fn check_name(request: &Request, header: Header<'_>) -> Result<(), Error> {
     const NAME: &str = "Mcp-Name";
     let Some(member) = named_by(&request.method) else { return Ok(()) };
     let params = request.params.as_ref().map_or(b"{}".as_slice(), |params| params.bytes());
-    let body = match members::find(params, member) {
+    let body = match members::find_sent(params, member) {
         Found::Absent => None,
         Found::One(value) => serde_json::from_str::<Cow<'_, str>>(value.get()).ok(),
         Found::Twice => {

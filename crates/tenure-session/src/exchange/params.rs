@@ -241,7 +241,7 @@ impl<'a> Said<'a> {
         let Some(params) = params else { return Self::Nothing };
         let mut at: &[u8] = params.bytes();
         for name in std::iter::once("arguments").chain(path.iter().map(|name| &**name)) {
-            match members::find(at, name) {
+            match members::find_sent(at, name) {
                 Found::One(value) => at = value.get().as_bytes(),
                 Found::Absent => return Self::Nothing,
                 Found::Twice => return Self::Ambiguous,

@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use crate::members;
 use crate::mention::Mention;
 use crate::protocol::META_VERSION;
 use crate::scan::Cursor;
@@ -17,12 +18,14 @@ pub(crate) struct Outline<'a> {
     pub(crate) meta: Option<&'a [u8]>,
     /// `meta`, as some clients write it.
     pub(crate) misspelt: Option<&'a [u8]>,
-    /// The version of the modern era may stand in `_meta`.
-    pub(crate) may_say_version: bool,
 }
 
+/// The names that a server may read in another spelling too.
+const READ_BY_SERVERS: [&str; 3] = ["name", "arguments", "_meta"];
+
 impl<'a> Outline<'a> {
-    /// Looks for them. `None` if it is no object, or one of them stands twice.
+    /// Looks for them. `None` if it is no object, or one of them stands twice, or is written so that only some servers
+    /// find it.
     pub(super) fn read(object: &'a [u8]) -> Option<Self> {
         let mut found = Self::default();
         let mut cursor = Cursor::at_object(object)?;
@@ -33,13 +36,18 @@ impl<'a> Outline<'a> {
                 b"arguments" => &mut found.arguments,
                 b"_meta" => &mut found.meta,
                 b"meta" => &mut found.misspelt,
-                _ => continue,
+                other => {
+                    let other = std::str::from_utf8(other).ok()?;
+                    if READ_BY_SERVERS.into_iter().any(|name| members::is_taken_for(other, name)) {
+                        return None;
+                    }
+                    continue;
+                }
             };
             if place.replace(value).is_some() {
                 return None;
             }
         }
-        found.may_say_version = found.meta.is_some_and(|meta| VERSION.may_be_in(meta));
         cursor.is_at_end().then_some(found)
     }
 }
@@ -52,7 +60,17 @@ pub(super) struct Places {
     meta: Place,
     /// The version of the modern era stands in `_meta`.
     pub(super) says_version: bool,
-    is_unknown: bool,
+    seen: Seen,
+}
+
+/// Whether somebody has looked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Seen {
+    No,
+    /// But not at everything: it is long, or there is something to be looked at closely.
+    Partly,
+    #[default]
+    Wholly,
 }
 
 /// From where to where. Nothing stands at the very beginning of an object, so that means nowhere.
@@ -65,7 +83,7 @@ impl Places {
         arguments: Place(0, 0),
         meta: Place(0, 0),
         says_version: false,
-        is_unknown: true,
+        seen: Seen::No,
     };
 
     /// Notes where a member stands. `None` if it stands somewhere else too.
@@ -74,33 +92,44 @@ impl Places {
             b"name" => &mut self.name,
             b"arguments" => &mut self.arguments,
             b"_meta" => &mut self.meta,
-            b"meta" => {
-                self.is_unknown = true;
+            other => {
+                let is_like = |name: &str| other.eq_ignore_ascii_case(name.as_bytes());
+                if other == b"meta" || !other.is_ascii() || READ_BY_SERVERS.into_iter().any(is_like) {
+                    self.seen = Seen::Partly;
+                }
                 return Some(());
             }
-            _ => return Some(()),
         };
         let is_first = *place == Place::default();
         match (u16::try_from(from), u16::try_from(to)) {
             (Ok(from), Ok(to)) => *place = Place(from, to),
-            // In what is so long they can be looked for again.
-            _ => self.is_unknown = true,
+            _ => {
+                *place = Place(u16::MAX, u16::MAX);
+                self.seen = Seen::Partly;
+            }
         }
         is_first.then_some(())
     }
 
-    /// The members of the object in which they were noted; `None` if nobody has looked.
+    /// The members of the object in which they were noted; `None` if nobody has looked at all of them.
     pub(super) fn outline<'a>(&self, object: &'a [u8]) -> Option<Outline<'a>> {
         let at = |Place(from, to): Place| match from {
             0 => None,
             _ => object.get(usize::from(from)..usize::from(to)),
         };
-        (!self.is_unknown).then(|| Outline {
+        (self.seen == Seen::Wholly).then(|| Outline {
             name: at(self.name),
             arguments: at(self.arguments),
             meta: at(self.meta),
             misspelt: None,
-            may_say_version: self.says_version,
         })
+    }
+
+    /// Whether the version of the modern era can stand in the `_meta` of this object.
+    pub(super) fn may_say_version(&self, object: &[u8]) -> bool {
+        match self.seen {
+            Seen::Partly | Seen::Wholly => self.says_version,
+            Seen::No => VERSION.may_be_in(object),
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Every message comes by here, so this does just what is needed: it checks that the text is JSON, and finds the members
 //! of the envelope and those of params that matter on the way. It takes nothing that is not JSON. What it does not
-//! take (a name with escapes, a member that stands twice, hundreds of levels, what is wrong) a full parser looks at,
+//! take (a name with escapes, a member that stands twice, many levels, what is wrong) a full parser looks at,
 //! which has the words for it.
 
 use super::envelope::Members;

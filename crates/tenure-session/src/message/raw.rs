@@ -54,8 +54,13 @@ impl RawJson {
         &self.bytes
     }
 
+    /// Whether the version of the modern era can stand in its `_meta`; `false` is for sure.
+    pub(crate) fn may_say_version(&self) -> bool {
+        self.places.may_say_version(&self.bytes)
+    }
+
     /// The members of params that everybody on a request's way looks for. `None` if it is no object, or one of them
-    /// stands twice, so that nobody can tell what a server will make of it.
+    /// stands twice, or is written so that only some servers find it: nobody can tell what a server will make of it.
     pub(crate) fn outline(&self) -> Option<Outline<'_>> {
         self.places.outline(&self.bytes).or_else(|| Outline::read(&self.bytes))
     }

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::message::outline::Outline;
+use crate::protocol::META_VERSION;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
+use serde_json::Value;
 
 fn check(body: &str, expected: &Expect) {
     let text = match Incoming::parse(&Bytes::copy_from_slice(body.as_bytes())) {
@@ -153,7 +155,7 @@ fn nearly_json() -> impl Strategy<Value = String> {
         1 => "\"[a-z\\\\\u{1}\n\u{7f}]{0,24}\"?",
     ];
     let name = prop_oneof![
-        8 => prop_oneof![Just("name"), Just("arguments"), Just("_meta"), Just("meta"), Just("params"), Just("id"), Just("x")]
+        8 => prop_oneof![Just("name"), Just("arguments"), Just("_meta"), Just("meta"), Just("params"), Just("Name"), Just("argument\u{17f}"), Just(META_VERSION), Just("x")]
             .prop_map(|name| format!("\"{name}\"")),
         1 => Just("\"n\\u0061me\"".to_owned()),
         1 => scalar.clone(),
@@ -204,8 +206,12 @@ proptest! {
                 && let Some(outline) = quick.places.outline(params.as_bytes())
             {
                 let read = Outline::read(params.as_bytes()).expect("nothing stands twice");
-                prop_assert!(!outline.may_say_version || read.may_say_version);
-                prop_assert_eq!(Outline { may_say_version: false, ..outline }, Outline { may_say_version: false, ..read });
+                prop_assert_eq!(outline, read);
+            }
+            if let Some(params) = quick.params.filter(|params| params.starts_with('{')) {
+                let value: Value = serde_json::from_str(params).unwrap_or_default();
+                let says = value["_meta"].get(META_VERSION).is_some();
+                prop_assert_eq!(quick.places.may_say_version(params.as_bytes()), says);
             }
         }
     }
@@ -225,8 +231,8 @@ fn messages_as_clients_write_them_are_read_quickly() {
 
 #[test]
 fn members_of_params_are_found_when_a_message_is_read() {
-    let params = |text: &'static str| {
-        let message = Message::parse(&Bytes::from_static(text.as_bytes())).unwrap();
+    let params = |text: String| {
+        let message = Message::parse(&Bytes::from(text)).unwrap();
         let Message::Request(Request { params: Some(params), .. }) = message else { panic!("{message:?}") };
         params
     };
@@ -237,7 +243,8 @@ fn members_of_params_are_found_when_a_message_is_read() {
     };
     let some = |text: &str| Some(text.to_owned());
     let written = params(
-        r#"{"jsonrpc":"2.0","id":1,"method":"m","params": {"_meta" : {"a":"}"},"x":{"name":7}, "name":"n" ,"arguments":{}}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"m","params": {"_meta" : {"a":"}"},"x":{"name":7}, "name":"n" ,"arguments":{}}}"#
+            .to_owned(),
     );
     let expected = Some([some("\"n\""), some("{}"), some(r#"{"a":"}"}"#), None]);
     assert_eq!(found(&written), expected);
@@ -245,8 +252,23 @@ fn members_of_params_are_found_when_a_message_is_read() {
     // The same for whoever made it by hand.
     assert_eq!(found(&RawJson::trusted(written.bytes().clone())), expected);
     // One with escapes goes the long way.
-    let escaped = params(r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"n\u0061me":"n","meta":1}}"#);
+    let escaped =
+        params(r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"n\u0061me":"n","meta":1}}"#.to_owned());
     assert_eq!(found(&escaped), Some([some("\"n\""), None, None, some("1")]));
-    let twice = params(r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":"n","name":"o"}}"#);
-    assert_eq!(found(&twice), None);
+    let long = "x".repeat(70_000);
+    let cases = [
+        (r#""name":"n","name":"o""#.to_owned(), None),
+        (format!(r#""x":"{long}","name":"n""#), Some([some("\"n\""), None, None, None])),
+        (format!(r#""x":"{long}","name":"n","name":"o""#), None),
+        (format!(r#""name":"n","x":"{long}","name":"o""#), None),
+        // Names that some servers take for one of them.
+        (r#""name":"n","Name":"o""#.to_owned(), None),
+        (r#""NAME":"o""#.to_owned(), None),
+        ("\"name\":\"n\",\"argument\u{17f}\":{}".to_owned(), None),
+        ("\"name\":\"n\",\"\u{e9}\":{}".to_owned(), Some([some("\"n\""), None, None, None])),
+    ];
+    for (members, expected) in cases {
+        let params = params(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{{members}}}}}"#));
+        assert_eq!(found(&params), expected, "{members}");
+    }
 }

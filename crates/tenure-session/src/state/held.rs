@@ -75,10 +75,11 @@ impl State {
         Some(self)
     }
 
-    /// What is worth keeping when nobody uses it, if nobody else holds it.
+    /// What is worth keeping when nobody uses it, if nobody else holds it and it has not ended.
     pub(super) fn without_data(mut self) -> Option<Self> {
-        Arc::get_mut(&mut self.0)?.seen.get_mut().record.data = Bytes::new();
-        Some(self)
+        let record = &mut Arc::get_mut(&mut self.0)?.seen.get_mut().record;
+        record.data = Bytes::new();
+        record.head.end.is_none().then_some(self)
     }
 
     /// Its secret name.

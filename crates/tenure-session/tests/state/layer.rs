@@ -80,8 +80,13 @@ async fn answer(answer: tokio::task::JoinHandle<Answer>) -> Value {
     }
 }
 
-/// Whether a call reaches the server although every tool needs a session and it names none.
+/// Whether a call reaches the server although every tool needs a session and it names none. It may come from the wire,
+/// or have been made.
 async fn slips_through(params: &str, null: bool) -> bool {
+    slips_past(Required::All, params, null).await
+}
+
+async fn slips_past(required: Required, params: &str, null: bool) -> bool {
     let written = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
     let read = runtime::read_request(&written.into());
     let made = Request {
@@ -89,13 +94,13 @@ async fn slips_through(params: &str, null: bool) -> bool {
         method: Method::ToolsCall,
         params: Some(RawJson::trusted(params.to_owned())),
     };
-    let read = reaches_the_server(read, null).await;
-    assert_eq!(reaches_the_server(made, null).await, read, "{params}");
+    let read = reaches_the_server(read, required.clone(), null).await;
+    assert_eq!(reaches_the_server(made, required, null).await, read, "{params}");
     read
 }
 
-async fn reaches_the_server(request: Request, null: bool) -> bool {
-    let mut world = world(Policy { required: Required::All, ..Policy::default() }, Vec::new(), null);
+async fn reaches_the_server(request: Request, required: Required, null: bool) -> bool {
+    let mut world = world(Policy { required, ..Policy::default() }, Vec::new(), null);
     let session = runtime::session(&world.sessions, "2025-11-25").await;
     let mut sent = runtime::send(&session, request);
     loop {
@@ -119,10 +124,24 @@ async fn params_that_make_no_sense_do_not_get_past_the_guard() {
         r#"{"\ud800":1,"name":"t"}"#,
         r#"{"name":null,"n\u0061me":"t"}"#,
         r#"{"name":"t","_meta":{"mcp/session":null,"mcp/session":null}}"#,
+        r#"{"Name":"t"}"#,
     ] {
         assert!(!slips_through(params, false).await, "{params}");
     }
+    let long = "x".repeat(70_000);
+    let twice = format!(r#"{{"x":"{long}","name":"t","_meta":{{}},"_meta":{{}}}}"#);
+    assert!(!slips_through(&twice, false).await, "far behind");
     assert!(!slips_through(r#"{"name":"t"}"#, true).await, "a server that says null");
+    // Only one tool needs a session, and no other name hides it from those who do not mind the case.
+    let required = || Required::Tools(["t".to_owned()].into_iter().collect());
+    for (params, slips) in [
+        (r#"{"name":"u"}"#, true),
+        (r#"{"name":"t"}"#, false),
+        (r#"{"name":"u","Name":"t"}"#, false),
+        (r#"{"Name":"t"}"#, false),
+    ] {
+        assert_eq!(slips_past(required(), params, false).await, slips, "{params}");
+    }
 }
 
 #[tokio::test]
@@ -216,6 +235,27 @@ async fn a_cookie_is_known_again_whatever_stands_around_it_and_by_nobody_else() 
         assert_eq!(waiting.context.state().unwrap().id(), ids[which], "call {n}");
         waiting.answer(&json!({}));
         assert_eq!(answer(called).await["result"]["_meta"]["mcp/session"]["id"], ids[which].cookie());
+    }
+}
+
+#[tokio::test]
+async fn the_same_cookie_under_another_name_is_another() {
+    let mut world = world(Policy::default(), Vec::new(), false);
+    let session = runtime::session(&world.sessions, "2025-11-25").await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let new = NewState::of(Kind::new("session").unwrap());
+        ids.push(world.states.create(&Principal::ANONYMOUS, new).await.unwrap().id());
+    }
+    let cookie = json!({ "id": ids[0].cookie(), "sessionId": ids[1].cookie() });
+    for (n, key) in ["mcp/session", "io.modelcontextprotocol/session", "mcp/session"].into_iter().enumerate()
+    {
+        let params = json!({ "name": "any", "_meta": { key: cookie } });
+        let called = runtime::send(&session, request(n as u64 + 1, "tools/call", &params));
+        let waiting = world.script.call().await;
+        assert_eq!(waiting.context.state().unwrap().id(), ids[n % 2], "call {n}");
+        waiting.answer(&json!({}));
+        answer(called).await;
     }
 }
 
