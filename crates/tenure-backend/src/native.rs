@@ -188,7 +188,8 @@ impl<H: Handler> Link for NativeLink<H> {
             let again = |request: Request| -> BoxFuture<Reply> {
                 Box::pin(Arc::clone(&handler).call(Call { request, context: context.clone() }))
             };
-            rounds::go_on(&context, request, result, again).await
+            // In a box, because it is seldom done and every call has to carry the room for it.
+            Box::pin(rounds::go_on(&context, request, result, again)).await
         })
     }
 

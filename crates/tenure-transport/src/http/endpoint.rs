@@ -106,7 +106,7 @@ impl Endpoint {
         }
         match parts.method {
             Method::POST => self.post(&parts, body, remote, Manner::Streamable).await,
-            _ if self.has_no_sessions_for(&parts.headers) => reject_method("POST"),
+            _ if self.has_no_sessions_for(headers::protocol_version(&parts.headers)) => reject_method("POST"),
             // Boxed, so that the frequent case carries no room for the rare ones.
             Method::GET => Box::pin(self.get(&parts)).await,
             Method::DELETE => Box::pin(self.delete(&parts)).await,

@@ -32,9 +32,11 @@ impl Endpoint {
         self.0.exchanges.as_ref().map_or(Eras::Legacy, Exchanges::eras)
     }
 
-    /// Whether there are no sessions that a request with these headers could be about.
-    pub(super) fn has_no_sessions_for(&self, headers: &HeaderMap) -> bool {
-        is_modern(headers) || self.eras() == Eras::Modern
+    /// Whether there are no sessions that a request with this version in its header could be about.
+    pub(super) fn has_no_sessions_for(&self, version: Option<&str>) -> bool {
+        // The header alone says it, while nothing is known of a body.
+        let is_modern = protocol::belongs(Shape::NoMessage, None, version) == Era::Modern;
+        is_modern || self.eras() == Eras::Modern
     }
 
     /// Who has to deal with a message. Without exchanges, sessions deal with everything.
@@ -89,11 +91,6 @@ impl Endpoint {
             Answer::Stream(flow) => event_stream(Body::flow(Flowing::new(flow, self.0.rules.keep_alive))),
         }
     }
-}
-
-/// Whether the headers alone say that a POST is of the modern era.
-fn is_modern(headers: &HeaderMap) -> bool {
-    protocol::belongs(Shape::NoMessage, None, headers::protocol_version(headers)) == Era::Modern
 }
 
 /// The headers that repeat what the body says.

@@ -32,28 +32,30 @@ impl Endpoint {
         if let Err(error) = headers::check_content_type(&parts.headers) {
             return reject(&error, None);
         }
-        // A client of the modern era may take JSON alone. If its headers do not tell the era, the body does.
-        let is_modern = manner == Manner::Streamable && self.has_no_sessions_for(&parts.headers);
-        let accepts = if is_modern { Ok(()) } else { manner.check_accept(&parts.headers) };
         let body = match self.read(parts, body).await {
             Ok(body) => body,
             Err(error) => return reject(&error, None),
         };
-        let response = match (Incoming::parse(&body), accepts) {
-            (Err(_) | Ok(Incoming::Batch(_)), Err(error)) => reject(&error, None),
-            (Err(fault), Ok(())) => malformed(&fault),
-            (Ok(Incoming::Batch(elements)), Ok(())) => {
+        let response = match Incoming::parse(&body) {
+            Err(_) | Ok(Incoming::Batch(_))
+                if let Err(error) =
+                    self.check_accept(parts, headers::protocol_version(&parts.headers), manner) =>
+            {
+                reject(&error, None)
+            }
+            Err(fault) => malformed(&fault),
+            Ok(Incoming::Batch(elements)) => {
                 match Box::pin(self.batch(parts, elements, remote, manner)).await {
                     Ok(response) => response,
                     Err(error) => reject(&error, None),
                 }
             }
-            (Ok(Incoming::One(message)), accepts) => {
+            Ok(Incoming::One(message)) => {
                 let id = match &message {
                     Message::Request(request) => Some(request.id.clone()),
                     Message::Notification(_) | Message::Response(_) => None,
                 };
-                match self.one(parts, message, remote, manner, accepts).await {
+                match self.one(parts, message, remote, manner).await {
                     Ok(response) => response,
                     Err(error) => manner.refuse(&error, id.as_ref()),
                 }
@@ -68,7 +70,6 @@ impl Endpoint {
         message: Message,
         remote: Option<Remote>,
         manner: Manner,
-        accepts: Result<(), Error>,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
         let (shape, params) = match &message {
@@ -81,9 +82,6 @@ impl Endpoint {
             // The doors are older than the modern era.
             Manner::Json | Manner::Done => Belongs::Session,
         };
-        if let (Belongs::Session | Belongs::Nobody(_), Err(error)) = (&belongs, accepts) {
-            return Ok(reject(&error, None));
-        }
         match (belongs, message) {
             (Belongs::Exchange(exchanges), Message::Request(request)) => {
                 Ok(Box::pin(self.exchange(exchanges, parts, request, remote)).await)
@@ -94,8 +92,20 @@ impl Endpoint {
                 let requested = protocol::requested(&message);
                 Err(protocol::not_served(requested.as_deref().or(header).unwrap_or_default(), eras))
             }
-            (Belongs::Session, message) => self.of_session(parts, message, header, remote, manner).await,
+            (Belongs::Session, message) => match self.check_accept(parts, header, manner) {
+                Ok(()) => self.of_session(parts, message, header, remote, manner).await,
+                Err(error) => Ok(reject(&error, None)),
+            },
         }
+    }
+
+    /// Checks that a client takes what it may be answered with, as far as its headers tell its era: one of the modern era
+    /// may take JSON alone.
+    fn check_accept(&self, parts: &Parts, header: Option<&str>, manner: Manner) -> Result<(), Error> {
+        if manner == Manner::Streamable && self.has_no_sessions_for(header) {
+            return Ok(());
+        }
+        manner.check_accept(&parts.headers)
     }
 
     async fn of_session(
@@ -109,17 +119,15 @@ impl Endpoint {
         match message {
             Message::Request(request) => {
                 check_era(protocol::meta_version(request.params.as_ref()).as_deref(), header)?;
-                match (&request.method, headers::session(&parts.headers)) {
-                    (Method::Initialize, headers::Named::None) => {
-                        Box::pin(self.initialize(parts, request, manner)).await
-                    }
-                    _ => {
-                        let session = self.session_for(parts, header).await?;
-                        let id = request.id.clone();
-                        let answer = session.request(request, self.caller(parts, remote)).await?;
-                        Ok(named(self.answer(answer, &session, Asked::One(id), manner).await, parts))
-                    }
+                let is_first = request.method == Method::Initialize
+                    && matches!(headers::session(&parts.headers), headers::Named::None);
+                if is_first {
+                    return Box::pin(self.initialize(parts, request, manner)).await;
                 }
+                let session = self.session_for(parts, header).await?;
+                let id = request.id.clone();
+                let answer = session.request(request, self.caller(parts, remote)).await?;
+                Ok(named(self.answer(answer, &session, Asked::One(id), manner).await, parts))
             }
             Message::Notification(notification) => {
                 if let Ok(Era::Modern) = protocol::era(Shape::Notification, None, header) {

@@ -64,29 +64,30 @@ pub(super) async fn call(
     context: &CallContext,
     call: &ToolCall<'_>,
 ) -> Result<Value, RpcError> {
+    // In boxes, because every call has to carry the room for the largest that is in none.
     let done = match &*call.name {
         "public_echo" => arguments::<Text>(call).map(|arguments| text(&arguments.text)),
         "long_task" => match arguments(call) {
-            Ok(arguments) => work(context, &arguments).await,
+            Ok(arguments) => Box::pin(work(context, &arguments)).await,
             Err(error) => Err(error),
         },
         "count_slowly" => match arguments(call) {
-            Ok(arguments) => count_slowly(context, &arguments).await,
+            Ok(arguments) => Box::pin(count_slowly(context, &arguments)).await,
             Err(error) => Err(error),
         },
-        "ask_name" => return ask_name(context).await,
+        "ask_name" => return Box::pin(ask_name(context)).await,
         "session_probe" => match arguments(call) {
-            Ok(arguments) => probe(context, &arguments).await?,
+            Ok(arguments) => Box::pin(probe(context, &arguments)).await?,
             Err(error) => Err(error),
         },
-        _ => on_workspace(context, call).await?,
+        _ => Box::pin(on_workspace(context, call)).await?,
     };
     if matches!(&*call.name, "notebook_append" | "notebook_clear" | "session_reset")
         && done.is_ok()
         && let Some(outlet) = outlet
     {
         // The note is written; whether somebody could be told of it does not change that.
-        drop(outlet.resource_updated(resources::NOTEBOOK).await);
+        drop(Box::pin(outlet.resource_updated(resources::NOTEBOOK)).await);
     }
     // A tool that cannot do its work says so to the model, not to the protocol.
     Ok(done.unwrap_or_else(
