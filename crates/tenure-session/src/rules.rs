@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Reason};
 use crate::id::RequestId;
+use crate::members;
 use crate::message::{Notification, RawJson, Request};
 use crate::method::Method;
 use crate::phase::Phase;
@@ -114,11 +115,13 @@ pub fn repeat(method: &Method) -> Repeat {
 
 /// The tool that a `tools/call` names.
 pub fn tool_name(params: Option<&RawJson>) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Params {
-        name: String,
-    }
-    params?.read::<Params>().ok().map(|params| params.name)
+    text_member(params, "name")
+}
+
+/// A member of params that is a text. Nothing, if a server may read another one there.
+pub fn text_member(params: Option<&RawJson>, name: &str) -> Option<String> {
+    let value = members::find_sent(params?.bytes(), name).value()?;
+    serde_json::from_str(value.get()).ok()
 }
 
 /// The names of tools in a `tools/list` result that say they may be repeated, and the cursor of the next page.
@@ -267,6 +270,23 @@ mod tests {
 
     fn request(method: &str) -> Request {
         Request { id: RequestId::from_number(1), method: Method::new(method), params: None }
+    }
+
+    #[test]
+    fn a_tool_is_known_by_a_name_that_every_server_reads_alike() {
+        let name = |params: &'static str| tool_name(Some(&RawJson::trusted(params)));
+        assert_eq!(name(r#"{"name":"a","arguments":{"Name":"b"}}"#).as_deref(), Some("a"));
+        assert_eq!(name(r#"{"n\u0061me":"\u0061"}"#).as_deref(), Some("a"));
+        for params in [
+            r#"{"name":"a","Name":"b"}"#,
+            r#"{"name":"a","name":"a"}"#,
+            r#"{"NAME":"b"}"#,
+            r#"{"name":7}"#,
+            "{}",
+        ] {
+            assert_eq!(name(params), None, "{params}");
+        }
+        assert_eq!(tool_name(None), None);
     }
 
     #[test]

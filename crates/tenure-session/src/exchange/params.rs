@@ -240,12 +240,17 @@ impl<'a> Said<'a> {
     fn of(params: Option<&'a RawJson>, path: &[Box<str>]) -> Self {
         let Some(params) = params else { return Self::Nothing };
         let mut at: &[u8] = params.bytes();
-        for name in std::iter::once("arguments").chain(path.iter().map(|name| &**name)) {
-            match members::find_sent(at, name) {
+        // What the arguments are called is the tool's affair: it may have two whose names differ in case.
+        let mut found = members::find_sent(at, "arguments");
+        let mut names = path.iter();
+        loop {
+            match found {
                 Found::One(value) => at = value.get().as_bytes(),
                 Found::Absent => return Self::Nothing,
                 Found::Twice => return Self::Ambiguous,
             }
+            let Some(name) = names.next() else { break };
+            found = members::find(at, name);
         }
         let text = std::str::from_utf8(at).unwrap_or_default();
         match text.as_bytes() {

@@ -146,11 +146,11 @@ impl Endpoint {
         }
     }
 
-    /// A response over this version of HTTP. Over HTTP/2 a stream that is stuck would otherwise have all the time in the
-    /// world.
+    /// A response over this version of HTTP. Where many streams share a connection, one that is stuck would otherwise have
+    /// all the time in the world.
     pub(super) fn at_pace(&self, version: http::Version, response: Response<Body>) -> Response<Body> {
         match version {
-            http::Version::HTTP_2 => {
+            http::Version::HTTP_2 | http::Version::HTTP_3 => {
                 response.map(|body| body.at_pace(&self.0.tasks, self.0.rules.stall_timeout))
             }
             _ => response,

@@ -79,23 +79,38 @@ async fn hand_over(
     stall: Duration,
 ) -> bool {
     loop {
+        // What is taken from a session counts as delivered, so nothing is taken before there is room for it.
+        let Some(room) = room(pieces, stall).await else { return false };
         let frame = tokio::select! {
-            frame = std::future::poll_fn(&mut next) => frame,
+            biased;
             () = pieces.closed() => return false,
+            frame = std::future::poll_fn(&mut next) => frame,
         };
         let Some(frame) = frame else { return true };
+        let mut room = Some(room);
         for piece in frame.chunks(PIECE_BYTES) {
             // Copied, because a slice would keep the whole buffer. What is small is the buffer.
             let piece =
                 if piece.len() == frame.len() { frame.clone() } else { Bytes::copy_from_slice(piece) };
-            match tokio::time::timeout(stall, pieces.send(piece)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return false,
-                Err(_) => {
-                    tracing::debug!("the client stopped reading a stream");
-                    return false;
-                }
-            }
+            let room = match room.take() {
+                Some(room) => room,
+                None => match self::room(pieces, stall).await {
+                    Some(room) => room,
+                    None => return false,
+                },
+            };
+            room.send(piece);
+        }
+    }
+}
+
+/// Room for a piece; `None` if nobody wants it any more, or the client makes no room for too long.
+async fn room(pieces: &mpsc::Sender<Bytes>, stall: Duration) -> Option<mpsc::Permit<'_, Bytes>> {
+    match tokio::time::timeout(stall, pieces.reserve()).await {
+        Ok(room) => room.ok(),
+        Err(_) => {
+            tracing::debug!("the client stopped reading a stream");
+            None
         }
     }
 }

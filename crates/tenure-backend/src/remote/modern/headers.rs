@@ -1,9 +1,8 @@
 //! The headers of a request that stands alone: they repeat what its body says, for those who route by them.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use serde_json::value::RawValue;
 use tenure_session::exchange::{HeaderParams, ladder, sentinel};
-use tenure_session::{RawJson, Reason, Request, RpcError};
+use tenure_session::{Reason, Request, RpcError, rules};
 
 use super::super::door::VERSION;
 
@@ -47,15 +46,13 @@ fn value(what: &str, text: &str) -> Result<HeaderValue, RpcError> {
 
 /// A member of the params that is a text.
 pub(super) fn text(request: &Request, member: &str) -> Option<String> {
-    let params: std::collections::HashMap<String, &RawValue> =
-        request.params.as_ref().map(RawJson::read)?.ok()?;
-    serde_json::from_str(params.get(member)?.get()).ok()
+    rules::text_member(request.params.as_ref(), member)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tenure_session::{Method, RequestId};
+    use tenure_session::{Method, RawJson, RequestId};
 
     use super::*;
 

@@ -271,3 +271,16 @@ proptest::proptest! {
         proptest::prop_assert_eq!(params.check(Some(&call), &headers).is_ok(), safe);
     }
 }
+
+#[test]
+fn arguments_may_differ_in_case_and_the_member_that_holds_them_may_not() {
+    let params = params_of(r#""a":{"type":"string","x-mcp-header":"A"},"A":{"type":"string"}"#).unwrap();
+    let sent: [(Box<str>, Box<str>); 1] = [("a".into(), "x".into())];
+    for (arguments, headers) in [(r#"{"A":"y"}"#, &[][..]), (r#"{"a":"x","A":"y"}"#, &sent[..])] {
+        let call = call(arguments);
+        assert!(params.check(Some(&call), headers).is_ok(), "{arguments}");
+        assert_eq!(params.headers_for(Some(&call)).len(), headers.len(), "{arguments}");
+    }
+    let hidden = RawJson::parse(r#"{"name":"t","arguments":{},"Arguments":{"a":"z"}}"#).unwrap();
+    assert!(params.check(Some(&hidden), &[]).is_err());
+}
