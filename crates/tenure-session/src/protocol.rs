@@ -203,22 +203,15 @@ fn is_modern(version: &str) -> bool {
 
 /// The version a request's `_meta` names, if it names one.
 pub fn meta_version(params: Option<&RawJson>) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Params {
-        #[serde(rename = "_meta")]
-        meta: Meta,
-    }
-    #[derive(Deserialize)]
-    struct Meta {
-        #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
-        version: String,
-    }
     let params = params?;
     // Nearly every legacy message is done here, without parsing anything.
     if !params.may_say_version() {
         return None;
     }
-    params.read::<Params>().ok().map(|params| params.meta.version)
+    // Member by member: a type that is read would take an array for an object.
+    let meta = members::find(params.bytes(), "_meta").value()?;
+    let version = members::find(meta.get().as_bytes(), META_VERSION).value()?;
+    serde_json::from_str(version.get()).ok()
 }
 
 /// The version that an `initialize` asks for.
@@ -409,5 +402,8 @@ mod tests {
         assert_eq!(version(slashed).as_deref(), Some("2026-07-28"));
         assert_eq!(version(r#"{"text":"io.modelcontextprotocol/protocolVersion"}"#), None);
         assert_eq!(version("{}"), None);
+        assert_eq!(version(r#"{"_meta":["\u0041"]}"#), None);
+        let behind = r#"{"\ud800":1,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
+        assert_eq!(version(behind).as_deref(), Some("2026-07-28"));
     }
 }

@@ -174,7 +174,12 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.0, Inner::Empty)
+        match &self.0 {
+            Inner::Empty => true,
+            // The last piece says that it is the last, and nobody has to wait for that word.
+            Inner::Paced(paced) => paced.left() == Some(0),
+            _ => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
