@@ -120,6 +120,10 @@ impl Cookies<'_> {
             if cookie.len() > max_bytes {
                 return Err(invalid(format!("a session cookie may have {max_bytes} bytes")));
             }
+            // What is read below would take an array too.
+            if !cookie.starts_with(b"{") {
+                return Err(invalid("a session cookie without an id"));
+            }
         }
         let bad = |_| invalid("a session cookie without an id");
         let strawman = self.strawman.map(serde_json::from_slice::<Strawman>);
@@ -179,6 +183,7 @@ mod tests {
             (r#"{"meta":{"mcp/session":{"id":"a"}}}"#, found(Dialect::Strawman, "a")),
             (r#"{"_meta":{"mcp/session":{}}}"#, Err("a session cookie without an id".to_owned())),
             (r#"{"_meta":{"mcp/session":"a"}}"#, Err("a session cookie without an id".to_owned())),
+            (r#"{"_meta":{"mcp/session":["a"]}}"#, Err("a session cookie without an id".to_owned())),
             (r#"{"meta":1}"#, Ok(None)),
             (r#"{"_meta":1}"#, Err("unreadable".to_owned())),
             (r#"{"name":"x","name":"x"}"#, Err("unreadable".to_owned())),
