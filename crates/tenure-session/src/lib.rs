@@ -31,6 +31,7 @@ pub mod runtime;
 mod scan;
 pub mod state;
 pub mod task;
+mod words;
 
 pub use error::{Error, Kind, Reason, RpcError};
 pub use id::{EventId, NodeId, Principal, RequestId, Route, SessionId, SessionKey, StreamId};

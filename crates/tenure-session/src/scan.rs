@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use memchr::memchr2;
 
+use crate::words;
+
 /// Shows every member of an object in its order: the name, borrowed unless it was written with escapes, and the value
 /// as it stands. `None` if it is no object, or as soon as `take` says so.
 pub(crate) fn each<'a>(
@@ -159,19 +161,13 @@ fn end_of_string(bytes: &[u8], start: usize) -> Option<(usize, Spelling)> {
 /// The first quotation mark or backslash. Most strings are short, and over before the search for long ones has begun.
 fn next_mark(bytes: &[u8]) -> Option<usize> {
     const SHORT: usize = 32;
-    /// The highest bit of every byte that is zero; above the first of them it may be set for others too.
-    const fn zeros(word: u64) -> u64 {
-        word.wrapping_sub(u64::from_ne_bytes([1; 8])) & !word & u64::from_ne_bytes([0x80; 8])
-    }
     let mut at = 0;
     while at < SHORT
         && let Some(word) = bytes.get(at..)?.first_chunk::<8>()
     {
         let word = u64::from_le_bytes(*word);
-        let marks =
-            zeros(word ^ u64::from_ne_bytes([b'"'; 8])) | zeros(word ^ u64::from_ne_bytes([b'\\'; 8]));
-        if marks != 0 {
-            return Some(at + marks.trailing_zeros() as usize / 8);
+        if let Some(found) = words::first(words::equal(word, b'"') | words::equal(word, b'\\')) {
+            return Some(at + found);
         }
         at += 8;
     }

@@ -6,7 +6,6 @@ use serde::Deserialize;
 
 use crate::error::{Reason, RpcError};
 use crate::message::RawJson;
-use crate::scan;
 
 /// Which tool is called, with what. Nothing else in the params is read, and mostly not even that is looked for: it was
 /// found when the message was read.
@@ -27,9 +26,8 @@ impl<'a> ToolCall<'a> {
         let invalid = |why: &'static str| RpcError::of(Reason::InvalidParams, why);
         let params = params.ok_or_else(|| invalid("params are missing"))?;
         let found = params.outline().ok_or_else(|| invalid("the params make no sense"))?;
-        let name = found.name.ok_or_else(|| invalid("params: `name` is missing"))?;
-        let name = std::str::from_utf8(name).ok().and_then(scan::unquoted);
-        let name = name.ok_or_else(|| invalid("params: `name` is not a string"))?;
+        let name = found.tool().ok_or_else(|| invalid("params: `name` is not a string"))?;
+        let name = name.ok_or_else(|| invalid("params: `name` is missing"))?;
         Ok(Self { name, arguments: found.arguments.filter(|arguments| *arguments != b"null") })
     }
 

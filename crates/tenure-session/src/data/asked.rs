@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::dialect::{Dialect, invalid};
 use crate::error::RpcError;
 use crate::message::RawJson;
-use crate::scan::{self, Cursor};
+use crate::scan::Cursor;
 
 /// The members of params that the layer looks at.
 #[derive(Default)]
@@ -79,10 +79,7 @@ impl<'a> Asked<'a> {
     pub(super) fn read(params: Option<&'a RawJson>) -> Option<Self> {
         let Some(params) = params else { return Some(Self::default()) };
         let found = params.outline()?;
-        let name = match found.name.filter(is_there) {
-            Some(name) => Some(scan::unquoted(std::str::from_utf8(name).ok()?)?),
-            None => None,
-        };
+        let name = found.tool()?;
         let meta = found.meta.filter(is_there);
         if meta.is_some_and(|meta| !meta.starts_with(b"{")) {
             return None;

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use super::asked::Cookie;
 use super::dialect::{Dialect, invalid};
 use super::methods::{Hints, Params};
-use super::scan;
 use crate::call::CallContext;
 use crate::error::{Error, RpcError};
 use crate::exchange::{Capabilities, Capability};
@@ -40,10 +39,7 @@ impl<'a> Said<'a> {
             },
             None => None,
         };
-        let name = match found.name.filter(is_there) {
-            Some(name) => Some(scan::unquoted(std::str::from_utf8(name).ok()?)?),
-            None => None,
-        };
+        let name = found.tool()?;
         Some(Self { name, arguments: found.arguments.filter(is_there), cookie })
     }
 

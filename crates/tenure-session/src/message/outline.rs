@@ -1,12 +1,13 @@
 //! The members of params that everybody on a request's way looks for: whoever decides its era, data sessions, servers.
 //! They are found once, when the message is read.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use crate::members;
 use crate::mention::Mention;
 use crate::protocol::META_VERSION;
-use crate::scan::Cursor;
+use crate::scan::{self, Cursor};
 
 static VERSION: LazyLock<Mention> = LazyLock::new(|| Mention::of(META_VERSION));
 
@@ -24,6 +25,15 @@ pub(crate) struct Outline<'a> {
 const READ_BY_SERVERS: [&str; 3] = ["name", "arguments", "_meta"];
 
 impl<'a> Outline<'a> {
+    /// The tool that a call names, if it names one; `None` if that is no text.
+    #[expect(clippy::option_option, reason = "what makes no sense, and no name")]
+    pub(crate) fn tool(&self) -> Option<Option<Cow<'a, str>>> {
+        match self.name {
+            None | Some(b"null") => Some(None),
+            Some(name) => scan::unquoted(std::str::from_utf8(name).ok()?).map(Some),
+        }
+    }
+
     /// Looks for them. `None` if it is no object, or one of them stands twice, or is written so that only some servers
     /// find it.
     pub(super) fn read(object: &'a [u8]) -> Option<Self> {

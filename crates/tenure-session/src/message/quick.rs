@@ -8,6 +8,7 @@
 use super::envelope::Members;
 use super::outline::Places;
 use crate::protocol::META_VERSION;
+use crate::words;
 
 /// So many objects and arrays may lie in each other.
 const MAX_DEPTH: u32 = 64;
@@ -230,20 +231,12 @@ impl<'a> Reader<'a> {
 
 /// How many bytes are in front of the first that is more in a string than itself.
 fn plain(bytes: &[u8]) -> usize {
-    const fn all(byte: u8) -> u64 {
-        u64::from_ne_bytes([byte; 8])
-    }
-    /// The highest bit of every byte that is less; above the first of them it may be set for others too.
-    const fn less(word: u64, than: u8) -> u64 {
-        word.wrapping_sub(all(than)) & !word
-    }
     let mut at = 0;
     while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let word = u64::from_le_bytes(*word);
-        let special = less(word, 0x20) | less(word ^ all(b'"'), 1) | less(word ^ all(b'\\'), 1);
-        let special = special & all(0x80);
-        if special != 0 {
-            return at + special.trailing_zeros() as usize / 8;
+        let special = words::less(word, 0x20) | words::equal(word, b'"') | words::equal(word, b'\\');
+        if let Some(found) = words::first(special) {
+            return at + found;
         }
         at += 8;
     }

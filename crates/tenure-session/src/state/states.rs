@@ -195,7 +195,7 @@ impl States {
         matches!(state.has_to_be_put_off(now), Ok(false)).then_some(state)
     }
 
-    /// The same for whoever knows the key already, and the time, and has perhaps seen it before.
+    /// [`States::find`] for whoever knows the key already, and the time, and has perhaps seen it before.
     pub(crate) async fn find_at(
         &self,
         owner: &Principal,

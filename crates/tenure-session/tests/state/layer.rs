@@ -9,7 +9,7 @@ use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Open, Opened};
 use tenure_session::port::seal::Seal;
 use tenure_session::runtime::{Answer, Caller, Parts};
-use tenure_session::state::{Kind, NewState, StateLimits};
+use tenure_session::state::{Kind, NewState, State, StateLimits};
 use tenure_session::{
     Limits, Method, Notification, Principal, RawJson, Request, RequestId, RpcError, Session, Sessions, States,
 };
@@ -66,6 +66,12 @@ fn world(policy: Policy, kinds: Vec<KindOfState>, null: bool) -> World {
     let backend = Arc::new(DataLayer::new(inner, states.clone(), policy, kinds));
     let parts = Parts { store, backend, clock: Arc::new(TurnableClock::start()), limits: Limits::default() };
     World { sessions: Sessions::start(parts), states, clock, script }
+}
+
+/// A data session of nobody in particular.
+async fn state(world: &World) -> State {
+    let new = NewState::of(Kind::new("session").unwrap());
+    world.states.create(&Principal::ANONYMOUS, new).await.unwrap()
 }
 
 fn call(session: &Arc<Session>, id: u64, cookie: &Value) -> tokio::task::JoinHandle<Answer> {
@@ -148,9 +154,7 @@ async fn params_that_make_no_sense_do_not_get_past_the_guard() {
 async fn a_long_call_does_not_take_back_the_cookie_of_a_state_that_lives() {
     let mut world = world(Policy::default(), Vec::new(), false);
     let session = runtime::session(&world.sessions, "2025-11-25").await;
-    let new = NewState::of(Kind::new("session").unwrap());
-    let state = world.states.create(&Principal::ANONYMOUS, new).await.unwrap();
-    let cookie = json!({ "id": state.id().cookie() });
+    let cookie = json!({ "id": state(&world).await.id().cookie() });
     let long = call(&session, 1, &cookie);
     let waiting = world.script.call().await;
     for n in 2..6 {
@@ -168,9 +172,7 @@ async fn a_long_call_does_not_take_back_the_cookie_of_a_state_that_lives() {
 async fn a_state_that_somebody_keeps_does_not_change_under_him_with_the_next_call() {
     let mut world = world(Policy::default(), Vec::new(), false);
     let session = runtime::session(&world.sessions, "2025-11-25").await;
-    let new = NewState::of(Kind::new("session").unwrap());
-    let cookie = world.states.create(&Principal::ANONYMOUS, new).await.unwrap().id().cookie();
-    let cookie = json!({ "id": cookie });
+    let cookie = json!({ "id": state(&world).await.id().cookie() });
     let (mut kept, mut seen) = (Vec::new(), Vec::new());
     for n in 1..=3 {
         let called = call(&session, n, &cookie);
@@ -192,8 +194,7 @@ async fn a_state_that_somebody_keeps_does_not_change_under_him_with_the_next_cal
 async fn a_state_that_nobody_keeps_is_as_new_with_the_next_call() {
     let mut world = world(Policy::default(), Vec::new(), false);
     let session = runtime::session(&world.sessions, "2025-11-25").await;
-    let new = NewState::of(Kind::new("session").unwrap());
-    let state = world.states.create(&Principal::ANONYMOUS, new).await.unwrap();
+    let state = state(&world).await;
     let params = json!({
         "name": "any", "_meta": { "io.modelcontextprotocol/session": { "sessionId": state.id().cookie() } },
     });
@@ -216,11 +217,7 @@ async fn a_state_that_nobody_keeps_is_as_new_with_the_next_call() {
 async fn a_cookie_is_known_again_whatever_stands_around_it_and_by_nobody_else() {
     let mut world = world(Policy::default(), Vec::new(), false);
     let session = runtime::session(&world.sessions, "2025-11-25").await;
-    let mut ids = Vec::new();
-    for _ in 0..2 {
-        let new = NewState::of(Kind::new("session").unwrap());
-        ids.push(world.states.create(&Principal::ANONYMOUS, new).await.unwrap().id());
-    }
+    let ids = [state(&world).await.id(), state(&world).await.id()];
     let long = "x".repeat(100_000);
     for (n, (which, around)) in
         [(0, ""), (0, ""), (0, "a"), (1, "a"), (0, "a"), (0, &long), (1, &long), (1, ""), (0, "")]
@@ -242,11 +239,7 @@ async fn a_cookie_is_known_again_whatever_stands_around_it_and_by_nobody_else() 
 async fn the_same_cookie_under_another_name_is_another() {
     let mut world = world(Policy::default(), Vec::new(), false);
     let session = runtime::session(&world.sessions, "2025-11-25").await;
-    let mut ids = Vec::new();
-    for _ in 0..2 {
-        let new = NewState::of(Kind::new("session").unwrap());
-        ids.push(world.states.create(&Principal::ANONYMOUS, new).await.unwrap().id());
-    }
+    let ids = [state(&world).await.id(), state(&world).await.id()];
     let cookie = json!({ "id": ids[0].cookie(), "sessionId": ids[1].cookie() });
     for (n, key) in ["mcp/session", "io.modelcontextprotocol/session", "mcp/session"].into_iter().enumerate()
     {
