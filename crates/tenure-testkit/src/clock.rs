@@ -10,22 +10,36 @@ use tokio::time::Instant;
 /// Where the clocks start.
 const START: Time = Time(1_700_000_000_000);
 
-/// Starts at some date and moves with `tokio::time`.
+/// Starts at some date and moves with `tokio::time`, and can be set, as the time of day can.
 #[derive(Debug)]
 pub struct TurnableClock {
     start: Instant,
+    /// The date at `start`, in milliseconds.
+    date: AtomicU64,
 }
 
 impl TurnableClock {
     /// A clock that starts now, within a tokio runtime.
     pub fn start() -> Self {
-        Self { start: Instant::now() }
+        Self { start: Instant::now(), date: AtomicU64::new(START.0) }
+    }
+
+    /// Sets the time of day back; the time that passes is the same.
+    pub fn set_back(&self, by: Duration) {
+        let date = Time(self.date.load(Ordering::SeqCst));
+        self.date.store(date.before(by).0, Ordering::SeqCst);
+    }
+
+    /// Sets the time of day ahead; the time that passes is the same.
+    pub fn set_ahead(&self, by: Duration) {
+        let date = Time(self.date.load(Ordering::SeqCst));
+        self.date.store(date.after(by).0, Ordering::SeqCst);
     }
 }
 
 impl Clock for TurnableClock {
     fn now(&self) -> Time {
-        START.after(self.start.elapsed())
+        Time(self.date.load(Ordering::SeqCst)).after(self.start.elapsed())
     }
 }
 

@@ -25,6 +25,9 @@ pub struct Faulty {
     fail_at: AtomicU64,
     broken: AtomicBool,
     held: watch::Sender<bool>,
+    append_answers_held: watch::Sender<bool>,
+    read_answers_held: watch::Sender<bool>,
+    reads: watch::Sender<u64>,
     trims_fail: AtomicBool,
     trims: AtomicU64,
     puts_held: watch::Sender<bool>,
@@ -51,6 +54,9 @@ impl Faulty {
             fail_at: AtomicU64::new(u64::MAX),
             broken: AtomicBool::new(false),
             held: watch::Sender::new(false),
+            append_answers_held: watch::Sender::new(false),
+            read_answers_held: watch::Sender::new(false),
+            reads: watch::Sender::new(0),
             trims_fail: AtomicBool::new(false),
             trims: AtomicU64::new(0),
             puts_held: watch::Sender::new(false),
@@ -85,6 +91,31 @@ impl Faulty {
     /// Lets appends go on.
     pub fn release_appends(&self) {
         self.held.send_replace(false);
+    }
+
+    /// Makes appends take effect at once but answer only after [`Faulty::answer_appends`].
+    pub fn hold_answers_of_appends(&self) {
+        self.append_answers_held.send_replace(true);
+    }
+
+    /// Lets appends answer.
+    pub fn answer_appends(&self) {
+        self.append_answers_held.send_replace(false);
+    }
+
+    /// Makes reads of events look at once but answer only after [`Faulty::answer_reads`].
+    pub fn hold_answers_of_reads(&self) {
+        self.read_answers_held.send_replace(true);
+    }
+
+    /// Lets reads of events answer.
+    pub fn answer_reads(&self) {
+        self.read_answers_held.send_replace(false);
+    }
+
+    /// How often the store has looked for events, whether or not it may answer. It changes from now on.
+    pub fn reads(&self) -> watch::Receiver<u64> {
+        self.reads.subscribe()
     }
 
     /// Makes writes of records take effect at once but answer only after [`Faulty::answer_puts`].
@@ -259,9 +290,12 @@ impl Store for Faulty {
             return Box::pin(std::future::ready(Err(error)));
         }
         let (inner, mut held) = (Arc::clone(&self.inner), self.held.subscribe());
+        let mut unanswered = self.append_answers_held.subscribe();
         Box::pin(async move {
             held.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
-            inner.append(session, epoch, batch).await
+            let outcome = inner.append(session, epoch, batch).await;
+            unanswered.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
+            outcome
         })
     }
 
@@ -272,7 +306,14 @@ impl Store for Faulty {
         after: Position,
         limit: ReadLimit,
     ) -> Stored<Stretch> {
-        self.run(|store| store.read(session, stream, after, limit))
+        let read = self.run(|store| store.read(session, stream, after, limit));
+        let (reads, mut held) = (self.reads.clone(), self.read_answers_held.subscribe());
+        Box::pin(async move {
+            let outcome = read.await;
+            reads.send_modify(|reads| *reads += 1);
+            held.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
+            outcome
+        })
     }
 
     fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
