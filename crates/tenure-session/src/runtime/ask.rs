@@ -132,7 +132,7 @@ impl Drop for Asked {
             let mut state = self.session.state.lock();
             if let Some(call) = state.call_of(&self.origin) {
                 call.asking = call.asking.saturating_sub(1);
-                call.progressed = Some(now);
+                call.goes_on(now);
             }
             state.asks.remove(&self.number).is_some()
         };

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::reader::{Reader, too_many_streams};
 use super::relink::{self, Placed};
@@ -197,6 +197,7 @@ impl Session {
                 waiter: None,
                 cancel: None,
                 progressed: None,
+                quiet_since: None,
                 progress_floor: None,
                 is_again: false,
                 asking: 0,
@@ -331,11 +332,18 @@ struct Run {
     id: RequestId,
     number: u64,
     stage: Stage,
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Option<Timer>,
     /// The number of the link it was sent on.
     link: u64,
     /// That link was lost, and it runs on another.
     is_again: bool,
+}
+
+/// Wakes a request when its time may be up. By a clock that cannot be set, or a correction of the time of day would
+/// make requests hang or end.
+struct Timer {
+    began: Instant,
+    sleep: Pin<Box<Sleep>>,
 }
 
 enum Stage {
@@ -423,23 +431,24 @@ impl Run {
     /// A request may take `request_timeout` without progress and `max_request_time` in all.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
         let limits = &self.session.inner.limits;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limits.request_timeout)));
+        // Made when the request is first waited for, so that those that are answered at once do without it.
+        let timer = self.timer.get_or_insert_with(|| Timer {
+            began: Instant::now(),
+            sleep: Box::pin(tokio::time::sleep(limits.request_timeout)),
+        });
         loop {
-            std::task::ready!(timer.as_mut().poll(cx));
-            let now = self.session.inner.clock.now();
+            std::task::ready!(timer.sleep.as_mut().poll(cx));
+            let now = Instant::now();
             let state = self.session.state.lock();
             let call = state.calls.get(&self.id).filter(|call| call.number == self.number);
-            let left = call.and_then(|call| {
+            let end = call.map(|call| {
                 // While the client is asked something, the time is the client's.
-                let quiet_since = if call.asking > 0 { now } else { call.progressed.unwrap_or(call.started) };
-                let end = quiet_since
-                    .after(limits.request_timeout)
-                    .min(call.started.after(limits.max_request_time));
-                (end > now).then(|| end.since(now))
+                let quiet_since = if call.asking > 0 { now } else { call.quiet_since.unwrap_or(timer.began) };
+                (quiet_since + limits.request_timeout).min(timer.began + limits.max_request_time)
             });
             drop(state);
-            match left {
-                Some(left) => timer.as_mut().reset(tokio::time::Instant::now() + left),
+            match end.filter(|end| *end > now) {
+                Some(end) => timer.sleep.as_mut().reset(end),
                 None => break,
             }
         }

@@ -51,7 +51,7 @@ impl Session {
         let now = self.inner.clock.now();
         let mut state = self.state.lock();
         if let Some(call) = state.calls.get_mut(id).filter(|call| call.number == number) {
-            call.progressed = Some(now);
+            call.goes_on(now);
         }
     }
 
@@ -87,7 +87,7 @@ impl Session {
                     let now = self.inner.clock.now();
                     let mut state = self.state.lock();
                     if let Some(call) = state.calls.get_mut(id).filter(|call| call.number == *number) {
-                        call.progressed = Some(now);
+                        call.goes_on(now);
                         if call.repeats_progress(params) {
                             return Ok(());
                         }

@@ -129,6 +129,7 @@ impl Session {
                     waiter: None,
                     cancel: None,
                     progressed: None,
+                    quiet_since: None,
                     progress_floor: open.progress,
                     is_again: true,
                     asking: 0,

@@ -10,6 +10,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::ask::Ask;
@@ -87,8 +88,8 @@ pub(super) struct State {
     /// The last events could not be logged; said once, not for each.
     pub(super) unlogging: bool,
     pub(super) trimming: bool,
-    /// No trim before this: the last one failed.
-    pub(super) trim_again: Time,
+    /// No trim before this: the last one failed. By a clock that cannot be set, since the log is bounded by trims.
+    pub(super) trim_again: Option<Instant>,
     pub(super) log_level: Option<LogLevel>,
     pub(super) subscriptions: BTreeSet<Box<str>>,
     pub(super) metadata: serde_json::Map<String, serde_json::Value>,
@@ -115,6 +116,8 @@ pub(super) struct InFlight {
     pub(super) waiter: Option<Waker>,
     pub(super) cancel: Option<CancellationToken>,
     pub(super) progressed: Option<Time>,
+    /// The same by a clock that cannot be set: the time that a request may take goes by it.
+    pub(super) quiet_since: Option<Instant>,
     /// The client has heard of progress up to here.
     pub(super) progress_floor: Option<f64>,
     /// The request is run once more.
@@ -423,7 +426,8 @@ impl Session {
         let idle = limits.idle_ttl.map(|ttl| self.last_used().after(ttl));
         let old = limits.max_lifetime.map(|age| self.created.after(age));
         let stale = state.kept.oldest.filter(|_| !state.trimming);
-        let stale = stale.map(|oldest| oldest.after(limits.event_ttl).max(state.trim_again));
+        let rest = state.trim_again.map_or(Duration::ZERO, |again| again - Instant::now());
+        let stale = stale.map(|oldest| oldest.after(limits.event_ttl).max(now.after(rest)));
         let tired = limits.dormant_after.map(|quiet| match self.last_used().after(quiet) {
             // It was due and could not be done.
             due if due <= now => now.after(quiet),
@@ -452,6 +456,12 @@ impl Session {
 }
 
 impl InFlight {
+    /// Something was heard of it, or its client answered a question: its time runs anew.
+    pub(super) fn goes_on(&mut self, now: Time) {
+        self.progressed = Some(now);
+        self.quiet_since = Some(Instant::now());
+    }
+
     /// Whether the client has already heard of this progress, before the request was run once more.
     pub(super) fn repeats_progress(&mut self, params: Option<&RawJson>) -> bool {
         let Some(value) = rules::progress_value(params) else { return false };
@@ -491,7 +501,7 @@ impl State {
             unfinished: false,
             unlogging: false,
             trimming: false,
-            trim_again: Time::default(),
+            trim_again: None,
             log_level: None,
             subscriptions: BTreeSet::new(),
             metadata: serde_json::Map::new(),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::session::{Session, State};
 use crate::error::{Error, Reason};
@@ -410,7 +411,7 @@ impl Session {
     pub(super) fn trim(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
-            if state.trimming || self.inner.clock.now() < state.trim_again {
+            if state.trimming || state.trim_again.is_some_and(|again| Instant::now() < again) {
                 return;
             }
             state.trimming = true;
@@ -423,7 +424,7 @@ impl Session {
                 tracing::warn!(session = %session.label, %error, "could not trim the event log");
                 let mut state = session.state.lock();
                 state.trimming = false;
-                state.trim_again = session.inner.clock.now().after(TRIM_AGAIN);
+                state.trim_again = Some(Instant::now() + TRIM_AGAIN);
             }
         });
     }

@@ -159,6 +159,32 @@ async fn progress_extends_a_timeout_up_to_a_hard_end() {
     assert!(reports.await.unwrap() >= 4.0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_timeout_counts_the_time_that_passes_and_not_the_time_of_day() {
+    let day = Duration::from_secs(24 * 60 * 60);
+    let limits = Limits::default();
+    let turns: [fn(&tenure_testkit::clock::TurnableClock, Duration); 2] =
+        [|clock, by| clock.set_back(by), |clock, by| clock.set_ahead(by)];
+    for turn in turns {
+        let mut world = World::with(Limits { idle_ttl: None, max_lifetime: None, ..limits.clone() });
+        let session = world.session().await;
+        let began = tokio::time::Instant::now();
+        let params = json!({ "_meta": { "progressToken": "p" } });
+        let waiting = send(&session, runtime::request(1, "tools/call", &params));
+        let call = world.script.call().await;
+        let mut reader = reader_of(waiting.await.unwrap());
+        turn(&world.clock, day);
+        tokio::time::sleep(limits.request_timeout / 2).await;
+        call.context.progress(1.0, None, None).await.unwrap();
+        turn(&world.clock, day);
+        let items = tokio::time::timeout(2 * limits.request_timeout, all(&mut reader)).await.unwrap();
+        assert_eq!(items.last().unwrap(), "error 1 timed_out");
+        let took = began.elapsed();
+        assert!(took >= limits.request_timeout * 3 / 2, "{took:?}");
+        assert!(took < limits.request_timeout * 3 / 2 + Duration::from_secs(1), "{took:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_panic_in_a_backend_is_an_error_and_nothing_else() {
     let mut world = World::new();

@@ -17,7 +17,7 @@ pub(crate) struct World {
     pub(crate) backend: Arc<FakeBackend>,
     pub(crate) script: Script,
     pub(crate) store: Arc<Faulty>,
-    clock: Arc<TurnableClock>,
+    pub(crate) clock: Arc<TurnableClock>,
 }
 
 impl World {
