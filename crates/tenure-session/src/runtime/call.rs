@@ -131,7 +131,7 @@ impl Session {
         let now = self.inner.clock.now();
         let limits = &self.inner.limits;
         let afterwards = afterwards(&request);
-        let (link, link_number, number) = {
+        let (link, number) = {
             let mut state = self.state.lock();
             self.check_alive(&state)?;
             state.requests += 1;
@@ -176,14 +176,11 @@ impl Session {
                 ));
             }
             // A session that lost its server gets another one; the request waits for it, in flight like any other.
-            let link = match &state.link {
-                _ if self.is_unlinked() => None,
-                Some(link) => Some(Arc::clone(link)),
-                None => {
-                    let what = "The session has no server behind it";
-                    return Err(Error::new(Reason::BackendUnavailable, what));
-                }
-            };
+            let link = self.link_in(&state);
+            if link.is_none() && !self.is_unlinked() {
+                let what = "The session has no server behind it";
+                return Err(Error::new(Reason::BackendUnavailable, what));
+            }
             state.next_call += 1;
             state.running += 1;
             self.inner.running.fetch_add(1, Ordering::Relaxed);
@@ -203,24 +200,27 @@ impl Session {
                 asking: 0,
             };
             state.calls.insert(request.id.clone(), call);
-            (link, state.link_number, number)
+            (link, number)
         };
-        let id = request.id.clone();
         let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
+        Ok(Some(self.launch(Call { request, context }, number, link)))
+    }
+
+    /// Sends a request to the server behind the given link, or makes it wait for a server.
+    fn launch(self: &Arc<Self>, call: Call, number: u64, link: Option<(Arc<dyn Link>, u64)>) -> Run {
         // From here on `Run` answers for the call, also if the backend panics while starting it.
-        let mut run = Run::new(self, id, number, link_number);
-        let call = Call { request, context };
+        let mut run = Run::new(self, call.request.id.clone(), number);
         match link {
-            Some(link) => run.start(link.as_ref(), call, afterwards),
+            Some((link, link_number)) => run.start(link.as_ref(), link_number, call),
             None => run.stage = Stage::Waits(self.place(call, number)),
         }
-        Ok(Some(run))
+        run
     }
 
     /// Sends a request once more that was open when the process ended; its answer goes to its stream.
-    pub(super) fn run_again(self: &Arc<Self>, link: &Arc<dyn Link>, request: Request, number: u64) {
+    pub(super) fn run_again(self: &Arc<Self>, request: Request, number: u64) {
         let now = self.inner.clock.now();
-        {
+        let link = {
             let mut state = self.state.lock();
             // The client may have withdrawn it meanwhile.
             if state.calls.get(&request.id).is_none_or(|call| call.number != number) {
@@ -228,14 +228,12 @@ impl Session {
             }
             state.running += 1;
             self.inner.running.fetch_add(1, Ordering::Relaxed);
-        }
+            self.link_in(&state)
+        };
         tracing::info!(session = %self.label, request = ?request.id, method = %request.method, "run again after a restart");
-        let (id, afterwards) = (request.id.clone(), afterwards(&request));
         let caller = Caller { principal: self.owner.clone(), ..Caller::anonymous("wake") };
         let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
-        let link_number = self.state.lock().link_number;
-        let mut run = Run::new(self, id, number, link_number);
-        run.start(link.as_ref(), Call { request, context }, afterwards);
+        let run = self.launch(Call { request, context }, number, link);
         self.inner.tasks.spawn(run.run_alone());
     }
 
@@ -355,12 +353,14 @@ enum Stage {
 }
 
 impl Run {
-    fn new(session: &Arc<Session>, id: RequestId, number: u64, link: u64) -> Self {
+    fn new(session: &Arc<Session>, id: RequestId, number: u64) -> Self {
         let session = Arc::clone(session);
-        Self { session, id, number, stage: Stage::Failed, timer: None, link, is_again: false }
+        Self { session, id, number, stage: Stage::Failed, timer: None, link: 0, is_again: false }
     }
 
-    fn start(&mut self, link: &dyn Link, call: Call, afterwards: Afterwards) {
+    fn start(&mut self, link: &dyn Link, link_number: u64, call: Call) {
+        self.link = link_number;
+        let afterwards = afterwards(&call.request);
         let started = std::panic::catch_unwind(AssertUnwindSafe(|| link.call(call)));
         self.stage = match (started, afterwards) {
             (Ok(reply), Afterwards::Nothing) => Stage::Sent(reply),
@@ -385,9 +385,7 @@ impl Run {
             Stage::Sent(reply) => reply,
             Stage::Waits(place) => match place.as_mut().poll(cx) {
                 Poll::Ready(Ok(placed)) => {
-                    self.link = placed.link_number;
-                    let afterwards = afterwards(&placed.call.request);
-                    self.start(placed.link.as_ref(), placed.call, afterwards);
+                    self.start(placed.link.as_ref(), placed.link_number, placed.call);
                     return self.poll_reply(cx);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
 use super::link::not_started;
-use super::session::Session;
+use super::session::{Session, State};
 use crate::call::{CallContext, Caller, Fanout, Outlet};
 use crate::error::{Error, Reason, RpcError};
 use crate::id::RequestId;
@@ -108,10 +108,13 @@ impl Session {
                 return Err(if repeat == Repeat::Safe { error.to_rpc() } else { interrupted() });
             }
             if repeat == Repeat::AskTool {
-                let (link, _) = session.link_for(&id, number)?;
-                if !session.may_repeat(&link, &request).await {
+                let name = rules::tool_name(request.params.as_ref());
+                let tools = session.repeatable_tools().await;
+                if !name.is_some_and(|name| tools.contains(&name)) {
                     return Err(interrupted());
                 }
+                // The server may have been lost after it said so.
+                session.relink_for(&context).await.map_err(|error| error.to_rpc())?;
             }
             // Last, because the client may have withdrawn the request while others were waited for.
             let (link, link_number) = session.link_for(&id, number)?;
@@ -134,17 +137,25 @@ impl Session {
         if state.calls.get(id).is_none_or(|call| call.number != number) {
             return Err(RpcError::of(Reason::Cancelled, "The request was cancelled"));
         }
-        match &state.link {
-            Some(link) if !self.is_unlinked() => Ok((Arc::clone(link), state.link_number)),
-            _ => Err(ended_at_once()),
-        }
+        self.link_in(&state).ok_or_else(ended_at_once)
+    }
+
+    /// The link that the session has now, and its number, if it has one.
+    pub(super) fn current_link(&self) -> Option<(Arc<dyn Link>, u64)> {
+        self.link_in(&self.state.lock())
+    }
+
+    /// Both at one moment: requests that were on a link that was lost are known by its number.
+    pub(super) fn link_in(&self, state: &State) -> Option<(Arc<dyn Link>, u64)> {
+        let link = state.link.as_ref().filter(|_| !self.is_unlinked())?;
+        Some((Arc::clone(link), state.link_number))
     }
 
     /// Waits until the session has a link. Those who wait together wait for the same one, and fail together.
     ///
     /// # Cancel safety
     /// A link that is being opened goes on being opened.
-    async fn relink(self: &Arc<Self>) -> Result<(), Error> {
+    pub(super) async fn relink(self: &Arc<Self>) -> Result<(), Error> {
         let Some(mut outcome) = self.relink_once()? else { return Ok(()) };
         let done = outcome.wait_for(Option::is_some).await;
         match done.as_deref() {
@@ -219,13 +230,6 @@ impl Session {
             self.announce(message::write_notification(&method, None));
         }
         Ok(())
-    }
-
-    async fn may_repeat(self: &Arc<Self>, link: &Arc<dyn Link>, request: &Request) -> bool {
-        match rules::tool_name(request.params.as_ref()) {
-            Some(name) => self.repeatable_tools(link).await.contains(&name),
-            None => false,
-        }
     }
 }
 

@@ -12,7 +12,6 @@ use crate::error::{Reason, RpcError};
 use crate::id::{Position, RequestId, StreamId};
 use crate::message::{self, Incoming, Message, RawJson, Request};
 use crate::method::Method;
-use crate::port::backend::Link;
 use crate::port::store::{Place, ReadLimit, StoreError, Surveyed};
 use crate::rules::{self, Repeat};
 
@@ -21,6 +20,9 @@ const STRETCH: ReadLimit = ReadLimit { events: 256, bytes: 1 << 20 };
 
 /// Pages of a tools list that are looked at for a tool's hints.
 const MAX_PAGES: usize = 64;
+
+/// Servers that are asked for their tools, one after the other, should each be lost in the middle of it.
+const MAX_SERVERS: usize = 3;
 
 /// A stream that still waits for answers.
 pub(super) struct Reopened {
@@ -149,47 +151,58 @@ impl Session {
         }
         let session = Arc::clone(self);
         self.inner.tasks.spawn(async move {
-            let link = session.state.lock().link.clone();
             let mut tools = None;
             for resumed in resumed {
-                let safe = match (&link, rules::repeat(&resumed.request.method)) {
-                    (None, _) | (_, Repeat::Never) => false,
-                    (Some(_), Repeat::Safe) => true,
-                    (Some(link), Repeat::AskTool) => {
-                        let name = rules::tool_name(resumed.request.params.as_ref());
+                let safe = match rules::repeat(&resumed.request.method) {
+                    Repeat::Never => false,
+                    Repeat::Safe => true,
+                    Repeat::AskTool => {
                         if tools.is_none() {
-                            tools = Some(session.repeatable_tools(link).await);
+                            tools = Some(session.repeatable_tools().await);
                         }
-                        let listed = |name: &String| tools.as_ref().is_some_and(|tools| tools.contains(name));
-                        name.as_ref().is_some_and(listed)
+                        let name = rules::tool_name(resumed.request.params.as_ref());
+                        name.is_some_and(|name| tools.as_ref().is_some_and(|tools| tools.contains(&name)))
                     }
                 };
-                match link.as_ref().filter(|_| safe) {
-                    Some(link) => session.run_again(link, resumed.request, resumed.number),
-                    None => session.interrupt(&resumed),
+                if safe {
+                    session.run_again(resumed.request, resumed.number);
+                } else {
+                    session.interrupt(&resumed);
                 }
             }
         });
     }
 
-    /// The tools that say of themselves that calling them twice does no harm.
-    pub(super) async fn repeatable_tools(self: &Arc<Self>, link: &Arc<dyn Link>) -> Vec<String> {
-        let (mut found, mut params) = (Vec::new(), RawJson::EMPTY_OBJECT);
-        for _ in 0..MAX_PAGES {
-            match self.inquire(link, Method::ToolsList, &params).await {
-                Ok(result) => {
-                    let (tools, next) = rules::repeatable_tools(&result);
-                    found.extend(tools);
-                    let Some(next) = next else { break };
-                    params = RawJson::of(&serde_json::json!({ "cursor": next }));
-                }
-                Err(error) => {
-                    tracing::warn!(session = %self.label, %error, "the woken server did not list its tools");
-                    break;
+    /// The tools that say of themselves that calling them twice does no harm. A server that is lost while it lists
+    /// them has said nothing; the next one is asked.
+    pub(super) async fn repeatable_tools(self: &Arc<Self>) -> Vec<String> {
+        for _ in 0..MAX_SERVERS {
+            if let Err(error) = self.relink().await {
+                tracing::warn!(session = %self.label, %error, "there is no server that could list its tools");
+                break;
+            }
+            let Some((link, number)) = self.current_link() else { continue };
+            let (mut found, mut params) = (Vec::new(), RawJson::EMPTY_OBJECT);
+            for _ in 0..MAX_PAGES {
+                match self.inquire(&link, Method::ToolsList, &params).await {
+                    Ok(result) => {
+                        let (tools, next) = rules::repeatable_tools(&result);
+                        found.extend(tools);
+                        let Some(next) = next else { return found };
+                        params = RawJson::of(&serde_json::json!({ "cursor": next }));
+                    }
+                    Err(_) if self.has_lost(number) => break,
+                    Err(error) => {
+                        tracing::warn!(session = %self.label, %error, "the woken server did not list its tools");
+                        return found;
+                    }
                 }
             }
+            if !self.has_lost(number) {
+                return found;
+            }
         }
-        found
+        Vec::new()
     }
 
     fn interrupt(self: &Arc<Self>, resumed: &Resumed) {

@@ -15,7 +15,7 @@ use tenure_testkit::runtime::{self, json_of, reader_of, send};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use crate::support::{World, all, request};
+use crate::support::{self, World, all, request};
 
 /// Long enough for what should not happen to happen.
 const A_WHILE: Duration = Duration::from_millis(200);
@@ -334,4 +334,50 @@ async fn a_server_that_comes_up_when_its_session_has_ended_is_let_go() {
     gate.add_permits(1);
     script.opened().await;
     script.closed().await;
+}
+
+#[tokio::test]
+async fn requests_that_are_taken_up_after_a_restart_go_to_the_server_that_is_there() {
+    let mut world = World::new();
+    let old = world.session().await;
+    let mut ids = Vec::new();
+    let reads = [("tools/call", json!({ "name": "look" })), ("resources/read", json!({ "uri": "test://a" }))];
+    for (id, (method, params)) in reads.iter().enumerate() {
+        let waiting = send(&old, runtime::request(id as u64, method, params));
+        let call = world.script.call().await;
+        support::say(&call, "hello").await;
+        ids.push(support::next(&mut reader_of(waiting.await.unwrap())).await.0);
+        std::mem::forget(call);
+    }
+    let mut world = world.killed(Limits::default());
+    let session = world.find(&old).await.unwrap();
+    let first = world.script.opened().await;
+    let hints = world.script.call().await;
+    assert_eq!((hints.link, &hints.request.method), (1, &Method::ToolsList));
+    // The server is lost while it is asked which tools may be called twice, and another takes its place.
+    first.outlet.link_lost();
+    let waiting = send(&session, runtime::request(9, "prompts/list", &json!({})));
+    let other = world.script.call().await;
+    assert_eq!(other.link, 2);
+    other.answer(&json!({}));
+    waiting.await.unwrap();
+    hints.end(Err(RpcError::of(Reason::BackendUnavailable, "gone")));
+    let serve = async {
+        let tools = json!({ "tools": [{ "name": "look", "annotations": { "readOnlyHint": true } }] });
+        loop {
+            let call = world.script.call().await;
+            assert_eq!(call.link, 2, "{:?}", call.request);
+            call.answer(&tools);
+        }
+    };
+    let read = async {
+        for (id, after) in ids.iter().enumerate() {
+            let mut resumed = support::resume(&session, after).await.unwrap();
+            assert_eq!(all(&mut resumed).await, ["prime".to_owned(), format!("result {id}")]);
+        }
+    };
+    tokio::select! {
+        () = read => {}
+        () = serve => {}
+    }
 }
