@@ -74,6 +74,11 @@ impl Reopened {
         match Message::parse(body) {
             Ok(Message::Response(response)) => self.requests.retain(|request| request.id != response.id),
             Ok(Message::Request(asked)) => self.asked.push(asked.id),
+            // Taken back already, at an earlier wake or by the server itself.
+            Ok(Message::Notification(told)) if told.method == Method::Cancelled => {
+                let id = rules::cancelled_id(told.params.as_ref());
+                self.asked.retain(|asked| Some(asked) != id.as_ref());
+            }
             Ok(Message::Notification(told)) if told.method == Method::Progress => {
                 let before = self.progress.unwrap_or(f64::NEG_INFINITY);
                 let told = rules::progress_value(told.params.as_ref());

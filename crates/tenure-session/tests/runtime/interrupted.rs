@@ -201,6 +201,32 @@ async fn a_question_of_the_old_process_is_withdrawn_and_its_answer_is_not_taken_
 }
 
 #[tokio::test]
+async fn a_question_is_withdrawn_once_however_often_its_session_is_woken() {
+    let mut world = World::new();
+    let old = world.session().await;
+    let waiting = send(&old, runtime::request(1, "prompts/get", &json!({ "name": "p" })));
+    let call = world.script.call().await;
+    let context = call.context.clone();
+    let asking = tokio::spawn(async move { context.ask(&Method::ElicitationCreate, None).await });
+    let mut reader = reader_of(waiting.await.unwrap());
+    let (id, _) = event(&mut reader).await.unwrap();
+    asking.abort();
+    std::mem::forget(call);
+    for _ in 0..3 {
+        world = world.killed(Limits::default());
+        world.find(&old).await.unwrap();
+        std::mem::forget(world.script.call().await);
+    }
+    let mut world = world.killed(Limits::default());
+    let session = world.find(&old).await.unwrap();
+    world.script.call().await.answer(&json!({}));
+    let mut resumed = resume(&session, &id.unwrap()).await.unwrap();
+    let seen = events(&mut resumed).await;
+    let withdrawn = seen.iter().filter(|message| message["method"] == "notifications/cancelled").count();
+    assert_eq!(withdrawn, 1, "{seen:?}");
+}
+
+#[tokio::test]
 async fn a_note_that_could_not_be_written_goes_with_the_next_event() {
     let mut world = World::new();
     let old = world.session().await;
