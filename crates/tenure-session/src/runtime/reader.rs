@@ -68,18 +68,20 @@ impl Session {
     pub async fn listen(self: &Arc<Self>, last_event_id: Option<&[u8]>) -> Result<Reader, Error> {
         self.touch();
         let mut reader = self.attach(last_event_id)?;
-        let behind = {
-            let state = self.state.lock();
-            state.streams.get(&reader.stream).is_some_and(|stream| reader.cursor < stream.last)
-        };
-        if !behind {
+        if reader.gap {
+            reader.check_gap()?;
+        }
+        // Taken before the log is read: the tail may lose its oldest events to the log meanwhile, and then begins
+        // later than what the log had to say.
+        let floor = reader.floor();
+        if reader.cursor >= floor {
             return Ok(reader);
         }
         if self.state.lock().kept.oldest.is_some_and(|oldest| oldest <= self.keep().since) {
             self.trim();
         }
         match self.inner.store.read(self.key, reader.stream, reader.cursor, STRETCH).await {
-            Ok(stretch) => reader.start(stretch)?,
+            Ok(stretch) => reader.start(stretch, floor)?,
             // Replay is lost for now, the live stream is not: the client gets what comes from here on,
             // is told that something is missing, and its next resume tries the store again.
             Err(error) => {
@@ -142,12 +144,7 @@ impl Session {
 
     /// Makes a reader the one reader of its stream. Without a cursor it starts after the last event
     /// that some reader was given, so that news from before the first GET is not lost.
-    pub(super) fn reader(
-        self: &Arc<Self>,
-        state: &mut State,
-        id: StreamId,
-        cursor: Option<Position>,
-    ) -> Reader {
+    pub(super) fn reader(self: &Arc<Self>, state: &mut State, id: StreamId, at: Option<Position>) -> Reader {
         state.next_reader += 1;
         let number = state.next_reader;
         let prime = state.revision.primes_streams();
@@ -158,7 +155,10 @@ impl Session {
             // Complete and forgotten already.
             return self.new_reader(id, number, Position::START, prime, true);
         };
-        let cursor = cursor.unwrap_or(stream.delivered).min(stream.last);
+        // A client may hold an id beyond `last`: that of an event which a reader found in the log while its append
+        // was still under way. One beyond both is of an event that was lost with the power; what follows has higher
+        // positions, but `last` is the safer place to go on from.
+        let cursor = at.unwrap_or(stream.delivered).min(stream.last.max(stream.delivered));
         let closing = std::mem::take(&mut stream.close_first).then_some(self.inner.limits.retry);
         let mut slot = Box::new(Slot {
             reader: number,
@@ -261,10 +261,7 @@ impl Reader {
         self.prime = false;
         loop {
             if !self.done && !self.is_current() {
-                // Replaced: what is still at hand belongs to the successor.
-                self.buffer.clear();
-                self.reading = None;
-                self.done = true;
+                self.replaced();
             }
             if std::mem::take(&mut self.gap) {
                 self.warn = self.session.inner.limits.on_gap == OnGap::Warn;
@@ -362,20 +359,25 @@ impl Reader {
         Live::End
     }
 
-    /// Takes the first stretch of a replay.
-    fn start(&mut self, stretch: Stretch) -> Result<(), Error> {
-        let floor = self.floor();
+    /// Takes the first stretch of a replay, which was read when everything after `floor` was at hand.
+    fn start(&mut self, stretch: Stretch, floor: Position) -> Result<(), Error> {
         if stretch.trimmed > self.cursor {
-            let gone = stretch.events.is_empty() && self.is_ended();
-            tracing::warn!(session = %self.session.label, stream = self.stream.number(), "events were no longer kept");
-            match self.session.inner.limits.on_gap {
-                OnGap::Error => return Err(super::session::unknown_error()),
-                OnGap::Report | OnGap::Warn if gone => return Err(forgotten()),
-                OnGap::Report | OnGap::Warn => {}
+            self.check_gap()?;
+            if stretch.events.is_empty() && self.is_ended() {
+                return Err(forgotten());
             }
         }
         self.absorb(stretch, floor);
         Ok(())
+    }
+
+    /// Whether the client may go on though it misses events.
+    fn check_gap(&self) -> Result<(), Error> {
+        tracing::warn!(session = %self.session.label, stream = self.stream.number(), "events were no longer kept");
+        match self.session.inner.limits.on_gap {
+            OnGap::Error => Err(super::session::unknown_error()),
+            OnGap::Report | OnGap::Warn => Ok(()),
+        }
     }
 
     /// Takes a stretch that was read when everything after `floor` was at hand.
@@ -404,8 +406,7 @@ impl Reader {
     /// Whether this is still the stream's one reader.
     fn is_current(&self) -> bool {
         let state = self.session.state.lock();
-        let slot = state.streams.get(&self.stream).and_then(|stream| stream.reader.as_ref());
-        slot.is_some_and(|slot| slot.reader == self.number)
+        state.streams.get(&self.stream).is_some_and(|stream| stream.is_read_by(self.number))
     }
 
     fn is_ended(&self) -> bool {
@@ -427,16 +428,30 @@ impl Reader {
         }
     }
 
-    /// Hands an event from the store out; an end without a message is only passed.
+    /// Hands an event from the store out; an end without a message is only passed. A reader that was replaced
+    /// hands out nothing. That is looked at under the lock that notes the delivery: a successor without a cursor
+    /// begins after the last delivery, and would give the event again.
     fn give(&mut self, event: Event) -> Option<Item> {
+        let session = Arc::clone(&self.session);
+        let mut state = session.state.lock();
+        let stream = state.streams.get_mut(&self.stream);
+        let Some(stream) = stream.filter(|stream| stream.is_read_by(self.number)) else {
+            self.replaced();
+            return None;
+        };
         self.cursor = event.position;
         if event.body.is_empty() {
             return None;
         }
-        if let Some(stream) = self.session.state.lock().streams.get_mut(&self.stream) {
-            stream.delivered = stream.delivered.max(event.position);
-        }
+        stream.delivered = stream.delivered.max(event.position);
         Some(Item::Event { id: Some(self.event_id(event.position)), body: event.body })
+    }
+
+    /// Another reader has taken the stream over: what is still at hand belongs to that one.
+    fn replaced(&mut self) {
+        self.buffer.clear();
+        self.reading = None;
+        self.done = true;
     }
 
     /// Whether the client may come back to this stream; waits until the log knows of it.

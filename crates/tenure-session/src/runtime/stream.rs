@@ -482,6 +482,11 @@ impl Stream {
         Self { last, delivered, ended, known: Known::Yes, ..Self::default() }
     }
 
+    /// Whether the reader of that number is the stream's one reader.
+    pub(super) fn is_read_by(&self, number: u64) -> bool {
+        self.reader.as_ref().is_some_and(|slot| slot.reader == number)
+    }
+
     pub(super) fn wake_reader(&mut self) {
         if let Some(waker) = self.reader.as_mut().and_then(|slot| slot.waker.take()) {
             waker.wake();

@@ -7,7 +7,7 @@ use tenure_session::id::{EventId, Position, StreamId};
 use tenure_session::limits::{OnGap, UnknownEventId};
 use tenure_session::{Limits, Reason};
 
-use crate::support::{World, all, next, resume, say};
+use crate::support::{World, all, next, resume, say, settle};
 
 #[tokio::test]
 async fn a_resumed_stream_replays_what_came_later_and_goes_on_live() {
@@ -252,4 +252,64 @@ async fn bytes_are_bounded_as_well_as_counts() {
     }
     assert!(session.info().events < 10, "{} events", session.info().events);
     call.answer(&json!({}));
+}
+
+#[tokio::test]
+async fn an_event_that_was_given_while_its_append_is_under_way_is_not_given_again() {
+    let mut world = World::with(Limits { max_tail_events: 1, ..Limits::default() });
+    let session = world.session().await;
+    let (call, mut reader) = world.streaming_call(&session, 1).await;
+    let (first, _) = next(&mut reader).await;
+    drop(reader);
+    for text in ["one", "two"] {
+        say(&call, text).await;
+    }
+    world.store.hold_answers_of_appends();
+    say(&call, "three").await;
+    settle().await;
+    // It is in the log already, so a reader that looks there finds it.
+    let mut resumed = resume(&session, &first).await.unwrap();
+    assert_eq!(next(&mut resumed).await.1, "one");
+    assert_eq!(next(&mut resumed).await.1, "two");
+    let (third, text) = next(&mut resumed).await;
+    assert_eq!(text, "three");
+    drop(resumed);
+    let mut again = resume(&session, &third).await.unwrap();
+    world.store.answer_appends();
+    call.answer(&json!({}));
+    assert_eq!(all(&mut again).await, ["prime", "result 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_come_while_a_resume_looks_into_the_log_are_not_skipped() {
+    let event_ttl = Duration::from_secs(60);
+    let limits = Limits { event_ttl, idle_ttl: None, dormant_after: None, ..Limits::default() };
+    let tail = limits.max_tail_events;
+    let mut world = World::with(limits);
+    let session = world.session().await;
+    let (call, mut reader) = world.streaming_call(&session, 1).await;
+    let (id, _) = next(&mut reader).await;
+    drop(reader);
+    say(&call, "old").await;
+    tokio::time::sleep(2 * event_ttl).await;
+    assert_eq!(session.info().events, 0, "what the resume is after is no longer kept");
+    world.store.hold_answers_of_reads();
+    let mut reads = world.store.reads();
+    let resuming = tokio::spawn({
+        let (session, id) = (session.clone(), id.clone());
+        async move { resume(&session, &id).await.unwrap() }
+    });
+    reads.changed().await.unwrap();
+    // More than is kept at hand for a reader.
+    let many = 2 * tail;
+    for n in 0..many {
+        say(&call, &n.to_string()).await;
+    }
+    world.store.answer_reads();
+    let mut resumed = resuming.await.unwrap();
+    call.answer(&json!({}));
+    let mut expected = vec!["prime".to_owned(), "gap".to_owned()];
+    expected.extend((0..many).map(|n| n.to_string()));
+    expected.push("result 1".to_owned());
+    assert_eq!(all(&mut resumed).await, expected);
 }

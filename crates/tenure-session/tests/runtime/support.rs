@@ -67,6 +67,13 @@ impl World {
     }
 }
 
+/// Lets everything go on that can without waiting for time or a thread.
+pub(crate) async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Sends a log message on a call's stream.
 pub(crate) async fn say(call: &FakeCall, text: &str) {
     let params = tenure_session::RawJson::of(&json!({ "level": "info", "data": text }));
