@@ -15,10 +15,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep};
 
+use super::backlog::{self, Noted};
 use super::reader::{Reader, too_many_streams};
 use super::relink::{self, Placed};
 use super::session::{InFlight, Session, State};
-use super::stream::too_large;
+use super::stream::{Stream, too_large};
 use crate::call::{CallContext, Caller};
 use crate::error::{Error, Reason, RpcError};
 use crate::id::{Position, RequestId, StreamId};
@@ -74,8 +75,7 @@ impl Session {
     /// As for a single request; a batch of notifications and answers alone is `Ok(None)`.
     pub fn batch(self: &Arc<Self>, messages: Vec<Message>, caller: &Caller) -> Result<Option<Answer>, Error> {
         self.touch();
-        let requests = messages.iter().filter(|message| matches!(message, Message::Request(_))).count();
-        let share = (requests > 0).then(|| self.open_stream(&messages, requests)).transpose()?;
+        let share = self.open_stream(&messages)?;
         // Attached before anything is answered, so that nothing can complete and be forgotten before.
         let reader = share.map(|stream| self.reader_of(stream));
         for message in messages {
@@ -101,20 +101,29 @@ impl Session {
             Err(error) => Err(error.to_rpc()),
         };
         let body = message::write_response(&id, &reply);
-        self.answer_on(&mut self.state.lock(), stream, body);
+        self.answer_on(&mut self.state.lock(), stream, &id, body);
         self.flush();
     }
 
-    fn open_stream(self: &Arc<Self>, messages: &[Message], open: usize) -> Result<StreamId, Error> {
-        let note = note_of(messages);
+    fn open_stream(self: &Arc<Self>, messages: &[Message]) -> Result<Option<StreamId>, Error> {
+        let request = |message: &Message| match message {
+            Message::Request(request) => Some(Noted::of(request)),
+            Message::Notification(_) | Message::Response(_) => None,
+        };
+        let requests: Vec<Noted> = messages.iter().filter_map(request).collect();
+        if requests.is_empty() {
+            return Ok(None);
+        }
+        let note = backlog::note_of(&requests);
         let mut state = self.state.lock();
         self.check_alive(&state)?;
         if state.count_streams() >= self.inner.limits.max_streams {
             return Err(too_many_streams(self.inner.limits.max_streams));
         }
         let id = StreamId::new(state.next_stream);
-        self.begin_stream(&mut state, id, open, note);
-        Ok(id)
+        let stream = Stream { open: requests.len(), requests, ..Stream::default() };
+        self.begin_stream(&mut state, id, stream, note);
+        Ok(Some(id))
     }
 
     fn reader_of(self: &Arc<Self>, stream: StreamId) -> Reader {
@@ -255,7 +264,7 @@ impl Session {
         match call.stream {
             None => Outcome::Json(body),
             Some(stream) => {
-                self.answer_on(&mut state, stream, body);
+                self.answer_on(&mut state, stream, &run.id, body);
                 drop(state);
                 self.flush();
                 Outcome::OnStream(stream)
@@ -264,8 +273,8 @@ impl Session {
     }
 
     /// Puts a response on a stream; the last one completes it.
-    pub(super) fn answer_on(&self, state: &mut State, id: StreamId, body: Bytes) {
-        let place = if state.answered_one(id) { Place::End } else { Place::Middle };
+    pub(super) fn answer_on(&self, state: &mut State, id: StreamId, request: &RequestId, body: Bytes) {
+        let place = if state.answered_one(id, request) { Place::End } else { Place::Middle };
         self.push(state, id, body, place);
     }
 
@@ -287,24 +296,6 @@ impl Session {
         }
         self.save(state);
     }
-}
-
-/// The requests of a batch, as they stand in the log until all are answered.
-fn note_of(messages: &[Message]) -> Bytes {
-    let mut note = vec![b'['];
-    for message in messages {
-        let Message::Request(request) = message else { continue };
-        if note.len() > 1 {
-            note.push(b',');
-        }
-        note.extend_from_slice(&message::write_request(
-            &request.id,
-            &request.method,
-            request.params.as_ref(),
-        ));
-    }
-    note.push(b']');
-    note.into()
 }
 
 fn afterwards(request: &Request) -> Afterwards {

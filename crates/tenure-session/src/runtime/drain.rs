@@ -88,6 +88,7 @@ impl Sessions {
             }
             interrupted += state.calls.len();
             session.settle(&mut state, &error);
+            session.catch_log_up(&mut state);
             drop(state);
             session.flush();
         }

@@ -247,7 +247,7 @@ impl Session {
             }
             // Through the outbox like everything else, so that it comes after what is already on its way.
             if let Some(stream) = call.stream {
-                self.answer_on(state, stream, message::write_error(Some(&id), error));
+                self.answer_on(state, stream, &id, message::write_error(Some(&id), error));
             }
             if let Some(waiter) = call.waiter {
                 waiter.wake();

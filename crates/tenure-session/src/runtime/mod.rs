@@ -7,10 +7,11 @@
 //!
 //! Reading order: [`Sessions`] (create, find, list), [`Session`] (what one holds), `link` (to the server
 //! behind), `call` (a request from the client), `ask` (a request to the client), `stream` and `reader`
-//! (events out), `save` (the record), `sleep`, `wake` and `reopen` (dormant and back), `relink` (another server), `deadline` and `sweep`
+//! (events out), `backlog` (what the log did not take), `save` (the record), `sleep`, `wake` and `reopen` (dormant and back), `relink` (another server), `deadline` and `sweep`
 //! (expiry), `owner` and `news` (what servers say), `ending` (the end of one session), `operate` (what operators do), `drain` (shutdown).
 
 mod ask;
+mod backlog;
 mod call;
 mod census;
 mod deadline;

@@ -168,6 +168,8 @@ impl Session {
             closing,
             lost: false,
         });
+        // A client that says where it stopped learns that something came after that which cannot be replayed.
+        let gap = at.is_some() && stream.missing.is_some_and(|after| cursor <= after);
         if let Some(mut replaced) = stream.reader.take() {
             slot.tail.extend(replaced.unlogged());
             if let Some(waker) = replaced.waker.take() {
@@ -175,7 +177,9 @@ impl Session {
             }
         }
         stream.reader = Some(slot);
-        self.new_reader(id, number, cursor, prime, false)
+        let mut reader = self.new_reader(id, number, cursor, prime, false);
+        reader.gap = gap;
+        reader
     }
 
     fn new_reader(
@@ -335,7 +339,10 @@ impl Reader {
                     let id = Some(EventId::new(&session.key, self.stream, position));
                     return Live::Item(Item::Event { id, body: event.body });
                 }
-                None => return Live::Item(Item::Event { id: None, body: event.body }),
+                None => {
+                    stream.misses(event.after);
+                    return Live::Item(Item::Event { id: None, body: event.body });
+                }
             }
         }
         if complete {
@@ -483,7 +490,11 @@ impl Drop for Reader {
             && let Some(mut slot) = stream.reader.take_if(|slot| slot.reader == self.number)
         {
             stream.unlogged.extend(slot.unlogged());
+            let lags = !stream.unlogged.is_empty();
             state.forget_if_empty(self.stream);
+            if lags {
+                self.session.log_lags(&mut state);
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::backlog::Noted;
 use super::session::{InFlight, Session, State};
 use crate::error::{Reason, RpcError};
 use crate::id::{Position, RequestId, StreamId};
@@ -123,6 +124,9 @@ impl Session {
             state.open_streams += 1;
             if let Some(stream) = state.streams.get_mut(&open.stream) {
                 stream.open = open.requests.len();
+                if open.requests.len() > 1 {
+                    stream.requests = open.requests.iter().map(Noted::of).collect();
+                }
             }
             for request in open.requests {
                 state.next_call += 1;
@@ -223,7 +227,7 @@ impl Session {
             state.calls.remove(id);
             state.errors += 1;
             tracing::info!(session = %self.label, request = ?id, method = %resumed.request.method, "interrupted by a restart");
-            self.answer_on(&mut state, stream, message::write_error(Some(id), &error));
+            self.answer_on(&mut state, stream, id, message::write_error(Some(id), &error));
         }
         self.flush();
     }

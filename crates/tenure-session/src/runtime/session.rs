@@ -83,8 +83,12 @@ pub(super) struct State {
     pub(super) next_reader: u64,
     pub(super) outbox: Outbox,
     pub(super) kept: Kept,
-    /// Some stream is complete and the log does not know.
-    pub(super) unfinished: bool,
+    /// The log lacks something of some stream; see `backlog`.
+    pub(super) log_lags: bool,
+    /// When the log is tried again.
+    pub(super) log_again: Option<Time>,
+    /// Some note is out of date, and the next append renews it.
+    pub(super) renew_notes: bool,
     /// The last events could not be logged; said once, not for each.
     pub(super) unlogging: bool,
     pub(super) trimming: bool,
@@ -374,7 +378,7 @@ impl Session {
             cancel.cancel();
         }
         if let Some(stream) = call.stream {
-            self.close_share(state, stream);
+            self.close_share(state, stream, id);
         }
         if let Some(waiter) = call.waiter {
             waiter.wake();
@@ -408,7 +412,9 @@ impl Session {
         if self.use_lags() {
             self.save(&mut state);
         }
-        self.finish_streams(&mut state);
+        if state.log_again.is_some_and(|again| now >= again) {
+            self.catch_log_up(&mut state);
+        }
         self.schedule(&mut state, now);
         drop(state);
         self.flush();
@@ -433,7 +439,9 @@ impl Session {
             due if due <= now => now.after(quiet),
             due => due,
         });
-        let Some(next) = [idle, old, stale, tired].into_iter().flatten().min() else { return };
+        let Some(next) = [idle, old, stale, tired, state.log_again].into_iter().flatten().min() else {
+            return;
+        };
         let next = next.max(now.after(Duration::from_millis(1)));
         if state.due.is_some_and(|due| due <= next) {
             return;
@@ -498,7 +506,9 @@ impl State {
             next_reader: 0,
             outbox: Outbox::default(),
             kept: Kept::default(),
-            unfinished: false,
+            log_lags: false,
+            log_again: None,
+            renew_notes: false,
             unlogging: false,
             trimming: false,
             trim_again: None,

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::backlog::Noted;
 use super::session::{Session, State};
 use crate::error::{Error, Reason};
 use crate::id::{Position, RequestId, StreamId};
@@ -20,10 +21,7 @@ use crate::message;
 use crate::port::store::{Kept, NewEvent, Place, ReadLimit, StoreError, Stored};
 
 /// Bytes that a stream keeps at hand for its reader, at most; one event always fits.
-const MAX_TAIL_BYTES: usize = 256 << 10;
-
-/// Complete streams of one session that are kept only for what could not be logged.
-const MAX_UNLOGGED_STREAMS: usize = 64;
+pub(super) const MAX_TAIL_BYTES: usize = 256 << 10;
 
 /// How long after a failed trim the next one is tried.
 const TRIM_AGAIN: Duration = Duration::from_secs(5);
@@ -58,13 +56,22 @@ pub(super) struct Stream {
     /// Whether the log knows of the stream, so that a client may come back to it.
     pub(super) known: Known,
     /// The note, if it could not be written.
-    unwritten: Option<Bytes>,
+    pub(super) unwritten: Option<Bytes>,
+    /// The requests of a batch that are still open, as the note names them. Of a single request the note never
+    /// changes.
+    pub(super) requests: Vec<Noted>,
+    /// The note in the log names requests that are no longer open.
+    pub(super) note_is_old: bool,
     /// It is complete, and the log does not know.
     pub(super) unfinished: bool,
     /// The next reader is to be sent away at once, to come back later.
     pub(super) close_first: bool,
-    /// Events that could not be logged while nobody read; for the next reader. Bounded like a tail.
+    /// Events that could not be logged while there was no reader: for the log when it works again, or for the next
+    /// reader. Bounded like a tail.
     pub(super) unlogged: VecDeque<Tailed>,
+    /// After this position came events that are not in the log and were dropped, or given to a reader without an
+    /// id. A client that comes back from before them is told that something may be missing.
+    pub(super) missing: Option<Position>,
     /// Boxed, because most streams that are kept have no reader.
     pub(super) reader: Option<Box<Slot>>,
 }
@@ -79,6 +86,8 @@ pub(super) enum Known {
     Yes,
     /// The note could not be written; it goes with the next event.
     No,
+    /// The note may have been written. A client may not come back, but the end has to be logged.
+    Perhaps,
 }
 
 /// What a stream keeps for its reader.
@@ -92,7 +101,7 @@ pub(super) struct Slot {
     pub(super) floor: Position,
     /// The connection is to be closed with this `retry`, while the stream goes on.
     pub(super) closing: Option<Duration>,
-    /// Events were dropped that are not in the log either.
+    /// Events were dropped that are not in the log either; the reader is to be told.
     pub(super) lost: bool,
 }
 
@@ -102,8 +111,10 @@ impl Slot {
         std::mem::take(&mut self.tail).into_iter().filter(|event| event.position.is_none())
     }
 
-    /// Keeps an event for the reader. What does not fit is left to the store.
-    fn take(&mut self, event: Tailed, max_events: usize) {
+    /// Keeps an event for the reader. What does not fit is left to the store. Returns after which position an event
+    /// was dropped that the store does not have.
+    fn take(&mut self, event: Tailed, max_events: usize) -> Option<Position> {
+        let mut missing = None;
         self.tail.push_back(event);
         let mut bytes: usize = self.tail.iter().map(|event| event.body.len()).sum();
         while self.tail.len() > max_events || (bytes > MAX_TAIL_BYTES && self.tail.len() > 1) {
@@ -112,23 +123,31 @@ impl Slot {
             match dropped.position {
                 // The reader is slow; it will find this one in the store.
                 Some(position) => self.floor = position,
-                None => self.lost = true,
+                None => {
+                    self.lost = true;
+                    missing = Some(dropped.after);
+                }
             }
         }
+        missing
     }
 }
 
-/// An event at hand. One that could not be logged has no position, so nobody can resume after it.
+/// An event at hand. One that could not be logged has no position, so that no client resumes after it.
 pub(super) struct Tailed {
     pub(super) position: Option<Position>,
+    /// The position of the stream's last event in the log when this one came.
+    pub(super) after: Position,
+    /// It is not known whether the log has it.
+    pub(super) is_doubtful: bool,
     pub(super) body: Bytes,
 }
 
 /// Events on their way into the log.
 #[derive(Default)]
 pub(super) struct Outbox {
-    queue: VecDeque<NewEvent>,
-    bytes: usize,
+    pub(super) queue: VecDeque<NewEvent>,
+    pub(super) bytes: usize,
     appending: bool,
     /// Made by the first emitter that has to wait, and kept: one that waits on a discarded one waits forever.
     room: Option<Arc<Notify>>,
@@ -225,15 +244,15 @@ impl Session {
             waiter.wake();
         }
         let note = message::write_request(id, &call.method, call.params.as_ref());
-        self.begin_stream(state, fresh, 1, note);
+        self.begin_stream(state, fresh, Stream { open: 1, ..Stream::default() }, note);
         Ok(fresh)
     }
 
     /// Makes a stream, and notes in the log what it is for. The caller flushes.
-    pub(super) fn begin_stream(&self, state: &mut State, id: StreamId, open: usize, note: Bytes) {
+    pub(super) fn begin_stream(&self, state: &mut State, id: StreamId, stream: Stream, note: Bytes) {
         state.next_stream = id.number() + 1;
         state.open_streams += 1;
-        state.streams.insert(id, Stream { open, ..Stream::default() });
+        state.streams.insert(id, stream);
         self.push(state, id, note, Place::Note);
     }
 
@@ -248,13 +267,16 @@ impl Session {
         loop {
             let batch: Vec<NewEvent> = {
                 let mut state = self.state.lock();
-                if state.outbox.appending || state.outbox.queue.is_empty() {
+                if state.outbox.appending || (state.outbox.queue.is_empty() && !state.renew_notes) {
+                    return;
+                }
+                let max_batch = self.inner.store.capabilities().max_batch;
+                let batch = state.next_batch(max_batch, self.inner.clock.as_ref());
+                if batch.is_empty() {
                     return;
                 }
                 state.outbox.appending = true;
-                let count = state.outbox.queue.len().min(self.inner.store.capabilities().max_batch);
-                let batch = state.outbox.queue.drain(..count).collect();
-                state.with_notes(batch)
+                batch
             };
             let append = self.inner.store.append(self.key, self.epoch, batch.clone());
             let session = Arc::clone(self);
@@ -333,6 +355,7 @@ impl Session {
         state.outbox.bytes -= batch.iter().map(|event| event.body.len()).sum::<usize>();
         state.outbox.make_room();
         let logged = outcome.is_ok();
+        let is_doubtful = outcome == Err(StoreError::Unknown);
         let positions = match outcome {
             Ok(positions) => {
                 state.unlogging = false;
@@ -356,10 +379,10 @@ impl Session {
             }
         };
         for (event, position) in batch.into_iter().zip(positions) {
-            self.deliver(&mut state, event, position);
+            self.deliver(&mut state, event, position, is_doubtful);
         }
         if logged {
-            self.finish_streams(&mut state);
+            self.catch_log_up(&mut state);
         }
         let limits = &self.inner.limits;
         let full = state.kept.events > limits.max_session_events
@@ -370,40 +393,60 @@ impl Session {
         }
     }
 
-    fn deliver(&self, state: &mut State, event: NewEvent, position: Option<Position>) {
+    /// Shows an event to the reader of its stream, or keeps what the log did not take.
+    fn deliver(&self, state: &mut State, event: NewEvent, position: Option<Position>, is_doubtful: bool) {
         let Some(stream) = state.streams.get_mut(&event.stream) else { return };
         stream.queued -= 1;
         if event.place == Place::Note {
-            (stream.known, stream.unwritten) = match position {
-                Some(_) => (Known::Yes, None),
-                None => (Known::No, Some(event.body)),
-            };
+            match position {
+                Some(_) => (stream.known, stream.unwritten) = (Known::Yes, None),
+                // The one before is there still.
+                None if stream.known == Known::Yes => stream.note_is_old = true,
+                None => {
+                    stream.known = if is_doubtful { Known::Perhaps } else { Known::No };
+                    stream.unwritten = Some(event.body);
+                }
+            }
             stream.wake_reader();
-            return;
+        } else {
+            self.deliver_event(stream, event, position, is_doubtful);
+            state.bound_unlogged();
         }
+        if position.is_none() {
+            self.log_lags(state);
+        }
+    }
+
+    fn deliver_event(
+        &self,
+        stream: &mut Stream,
+        event: NewEvent,
+        position: Option<Position>,
+        is_doubtful: bool,
+    ) {
+        let after = stream.last;
         if let Some(position) = position {
             stream.last = position;
         }
         if event.place == Place::End {
             stream.ended = true;
-            stream.unfinished = position.is_none() && stream.known == Known::Yes;
-            state.unfinished |= stream.unfinished;
+            stream.unfinished = position.is_none() && matches!(stream.known, Known::Yes | Known::Perhaps);
         }
         if event.body.is_empty() && position.is_none() {
             // It only says that the stream is complete, which is known now.
-            stream.wake_reader();
-            return;
+            return stream.wake_reader();
         }
-        let tailed = Tailed { position, body: event.body };
-        let Some(slot) = &mut stream.reader else {
-            // It is not in the log, so whoever reads next has to find it here.
-            if position.is_none() {
-                stream.keep_unlogged(tailed, self.inner.limits.max_tail_events);
-                state.bound_unlogged();
-            }
-            return;
+        let tailed = Tailed { position, after, is_doubtful, body: event.body };
+        let max_events = self.inner.limits.max_tail_events;
+        let missing = match &mut stream.reader {
+            Some(slot) => slot.take(tailed, max_events),
+            // What is in the log will be found there.
+            None if position.is_some() => None,
+            None => return stream.keep_unlogged(tailed, max_events),
         };
-        slot.take(tailed, self.inner.limits.max_tail_events);
+        if let Some(after) = missing {
+            stream.misses(after);
+        }
         stream.wake_reader();
     }
 
@@ -439,6 +482,7 @@ impl Session {
                 || stream.last > kept.trimmed
                 || stream.queued > 0
                 || !stream.unlogged.is_empty()
+                || stream.unfinished
                 || stream.reader.is_some()
         });
         if state.end.is_none() {
@@ -447,33 +491,7 @@ impl Session {
     }
 }
 
-impl Session {
-    /// Tells the log of streams whose end it could not be told. The caller flushes.
-    pub(super) fn finish_streams(&self, state: &mut State) {
-        // A session that is over has no log any more.
-        if state.end.is_some() || !std::mem::take(&mut state.unfinished) {
-            return;
-        }
-        let unfinished =
-            |(id, stream): (&StreamId, &mut Stream)| std::mem::take(&mut stream.unfinished).then_some(*id);
-        let unfinished: Vec<StreamId> = state.streams.iter_mut().filter_map(unfinished).collect();
-        for id in unfinished {
-            self.push(state, id, Bytes::new(), Place::End);
-        }
-    }
-}
-
 impl Stream {
-    /// Keeps an event for the next reader that the log does not have; bounded like a tail.
-    fn keep_unlogged(&mut self, event: Tailed, max_events: usize) {
-        self.unlogged.push_back(event);
-        let mut bytes: usize = self.unlogged.iter().map(|event| event.body.len()).sum();
-        while self.unlogged.len() > max_events || (bytes > MAX_TAIL_BYTES && self.unlogged.len() > 1) {
-            let Some(dropped) = self.unlogged.pop_front() else { break };
-            bytes -= dropped.body.len();
-        }
-    }
-
     /// A stream as the log knows it.
     pub(super) fn of_log(last: Position, ended: bool) -> Self {
         // Nobody knows what of it was read. Whoever does not say from where to go on is not told the whole of a
@@ -494,73 +512,7 @@ impl Stream {
     }
 }
 
-impl Session {
-    /// A request of the stream ended without an answer on it. The caller flushes.
-    pub(super) fn close_share(&self, state: &mut State, id: StreamId) {
-        if state.answered_one(id) {
-            // The log has to know too: after a restart nobody shall answer this request.
-            self.push(state, id, Bytes::new(), Place::End);
-        }
-    }
-}
-
 impl State {
-    /// Puts the notes that could not be written before in front of the next events of their streams.
-    fn with_notes(&mut self, batch: Vec<NewEvent>) -> Vec<NewEvent> {
-        let unwritten = |stream: &Stream| stream.unwritten.is_some();
-        if !batch.iter().any(|event| self.streams.get(&event.stream).is_some_and(unwritten)) {
-            return batch;
-        }
-        let mut noted = Vec::with_capacity(batch.len() + 1);
-        for event in batch {
-            let stream = self.streams.get_mut(&event.stream).filter(|_| event.place != Place::Note);
-            if let Some(stream) = stream
-                && let Some(body) = stream.unwritten.take()
-            {
-                stream.known = Known::Soon;
-                stream.queued += 1;
-                self.outbox.bytes += body.len();
-                noted.push(NewEvent { body, place: Place::Note, ..event.clone() });
-            }
-            noted.push(event);
-        }
-        noted
-    }
-
-    /// Only so many complete streams are kept for what the log does not have; the oldest go first.
-    fn bound_unlogged(&mut self) {
-        let kept = |stream: &Stream| stream.ended && stream.reader.is_none() && !stream.unlogged.is_empty();
-        let kept: Vec<StreamId> =
-            self.streams.iter().filter(|(_, stream)| kept(stream)).map(|(id, _)| *id).collect();
-        if kept.len() > MAX_UNLOGGED_STREAMS
-            && let Some(oldest) = kept.into_iter().min()
-            && let Some(stream) = self.streams.get_mut(&oldest)
-        {
-            stream.unlogged.clear();
-            self.forget_if_empty(oldest);
-        }
-    }
-
-    /// Forgets a complete stream that never had an event: nobody can resume it, and no trim would find it.
-    pub(super) fn forget_if_empty(&mut self, id: StreamId) {
-        let empty = |stream: &Stream| {
-            let unused = stream.last == Position::START && stream.queued == 0 && stream.unlogged.is_empty();
-            stream.ended && stream.reader.is_none() && unused
-        };
-        if self.streams.get(&id).is_some_and(empty) {
-            self.streams.remove(&id);
-        }
-    }
-
-    /// Counts one request of a stream as done; true if it was the last.
-    pub(super) fn answered_one(&mut self, id: StreamId) -> bool {
-        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.open > 0) else { return false };
-        stream.open -= 1;
-        let last = stream.open == 0;
-        self.open_streams -= usize::from(last);
-        last
-    }
-
     /// Streams that wait for a response, and the standalone one if somebody listens to it.
     pub(super) fn count_streams(&self) -> usize {
         let standalone = self.streams.get(&StreamId::STANDALONE);

@@ -7,6 +7,7 @@
 )]
 
 mod asks;
+mod batches;
 mod calls;
 mod crash;
 mod expiry;
@@ -22,4 +23,5 @@ mod slow;
 mod store_faults;
 mod support;
 mod torture;
+mod unlogged;
 mod waking;
