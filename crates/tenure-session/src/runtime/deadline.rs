@@ -1,6 +1,7 @@
 //! What is due when: one ordered queue, one task that sleeps until the next entry.
 //!
-//! Using a session does not touch the queue. When its entry comes up, the session says whether it has
+//! The queue goes by a clock that cannot be set: what is due in ten minutes comes up in ten minutes, whatever becomes of
+//! the time of day. Using a session does not touch the queue. When its entry comes up, the session says whether it has
 //! really been idle; if not, it is entered again. So expiry costs nothing per request and never scans.
 //! Sessions that are not in memory have their deadlines in the store; see `sweep`.
 
@@ -9,10 +10,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::sessions::Inner;
 use crate::id::SessionId;
-use crate::port::clock::Time;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Due {
@@ -22,13 +23,13 @@ pub(super) enum Due {
 
 #[derive(Default)]
 pub(super) struct Deadlines {
-    queue: Mutex<BTreeSet<(Time, Due)>>,
+    queue: Mutex<BTreeSet<(Instant, Due)>>,
     /// Woken when an entry is added that comes before all others.
     earlier: Notify,
 }
 
 impl Deadlines {
-    pub(super) fn add(&self, at: Time, due: Due) {
+    pub(super) fn add(&self, at: Instant, due: Due) {
         let mut queue = self.queue.lock();
         let first = queue.first().is_none_or(|(first, _)| at < *first);
         queue.insert((at, due));
@@ -38,15 +39,15 @@ impl Deadlines {
         }
     }
 
-    pub(super) fn remove(&self, at: Time, due: Due) {
+    pub(super) fn remove(&self, at: Instant, due: Due) {
         self.queue.lock().remove(&(at, due));
     }
 
-    fn next(&self) -> Option<Time> {
+    fn next(&self) -> Option<Instant> {
         self.queue.lock().first().map(|(at, _)| *at)
     }
 
-    fn pop(&self, now: Time) -> Option<Due> {
+    fn pop(&self, now: Instant) -> Option<Due> {
         let mut queue = self.queue.lock();
         let (at, _) = queue.first()?;
         if *at > now {
@@ -59,7 +60,7 @@ impl Deadlines {
 /// Runs until the runtime stops.
 pub(super) async fn watch(inner: Arc<Inner>) {
     loop {
-        while let Some(due) = inner.deadlines.pop(inner.clock.now()) {
+        while let Some(due) = inner.deadlines.pop(Instant::now()) {
             match due {
                 Due::Session(id) => {
                     if let Some(session) = inner.live.get(&id) {
@@ -71,11 +72,7 @@ pub(super) async fn watch(inner: Arc<Inner>) {
         let next = inner.deadlines.next();
         let sleep = async {
             match next {
-                // At least a millisecond, so that a clock that stands still is not polled in a loop.
-                Some(at) => {
-                    let wait = at.since(inner.clock.now()).max(std::time::Duration::from_millis(1));
-                    tokio::time::sleep(wait).await;
-                }
+                Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };

@@ -31,6 +31,9 @@ use crate::protocol::Revision;
 use crate::record::End;
 use crate::rules::{self, Heard, LogLevel};
 
+/// The longest that a session is left alone, however far its next deadline is.
+const MAX_REST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// One legacy-era conversation between a client and a server.
 pub struct Session {
     pub(super) id: SessionId,
@@ -103,7 +106,7 @@ pub(super) struct State {
     pub(super) unsaved: bool,
     pub(super) seat: Option<Seat>,
     /// Where the session stands in the deadline queue.
-    pub(super) due: Option<Time>,
+    pub(super) due: Option<Instant>,
     pub(super) requests: u64,
     pub(super) errors: u64,
 }
@@ -442,7 +445,7 @@ impl Session {
         let Some(next) = [idle, old, stale, tired, state.log_again].into_iter().flatten().min() else {
             return;
         };
-        let next = next.max(now.after(Duration::from_millis(1)));
+        let next = Instant::now() + next.since(now).clamp(Duration::from_millis(1), MAX_REST);
         if state.due.is_some_and(|due| due <= next) {
             return;
         }
