@@ -90,7 +90,7 @@ pub struct Epoch(pub u64);
 pub enum Place {
     /// Not an event, but a note of what the stream is for. It is kept beside the stream until that ends.
     Note,
-    /// An event; more may follow.
+    /// An event; more may follow. Without a body it is no message, and says that events are missing here.
     Middle,
     /// An event that completes the stream. Without a body it is no message, and only says so.
     End,

@@ -1,10 +1,13 @@
 //! The backlog of the log: what it should have and did not take when it failed.
 //!
-//! Three things: events that wait for a reader, ends of streams, and notes of requests. They go into the log with the
-//! next append of their session that works, in front of later events of their stream, or after a while by
+//! Four things: events that wait for a reader, gaps, ends of streams, and notes of requests. They go into the log with
+//! the next append of their session that works, in front of later events of their stream, or after a while by
 //! themselves. An event that a reader has taken meanwhile, without an id, does not: its client would get it again.
-//! An event whose append may have been done does not either, and stays for its reader alone.
+//! Nor does one whose append may have been done, or behind which the log has a later one: it stays for its reader.
+//! In place of these stands a gap, an event without a body: clients that come back are told that something may be
+//! missing there.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -62,20 +65,24 @@ impl Session {
             let Some(stream) = state.streams.get_mut(&id) else { continue };
             state.renew_notes |= stream.note_is_old;
             let mut bodies = stream.take_unlogged();
-            let ends = stream.unfinished && !stream.holds_answer();
+            // The log must not have a complete stream without its end, or the request would be run again.
+            let ends = (stream.unfinished || (stream.ended && !bodies.is_empty())) && !stream.holds_last();
             stream.unfinished &= !ends;
-            // A complete stream without events needs none.
-            let note = stream.unwritten.take().filter(|_| !stream.ended || !bodies.is_empty());
-            if let Some(note) = note {
+            if std::mem::take(&mut stream.is_missing) && (ends || !stream.ended) {
+                bodies.insert(0, Bytes::new());
+            }
+            if let Some(note) = stream.unwritten.take().filter(|_| !stream.ended) {
                 stream.known = Known::Soon;
                 self.push(state, id, note, Place::Note);
             }
-            let last = bodies.pop().or(ends.then(Bytes::new));
+            // The last body is the answer, unless a reader has taken that.
+            let answer =
+                if ends { bodies.pop_if(|body| !body.is_empty()).or(Some(Bytes::new())) } else { None };
             for body in bodies {
                 self.push(state, id, body, Place::Middle);
             }
-            if let Some(body) = last {
-                self.push(state, id, body, if ends { Place::End } else { Place::Middle });
+            if let Some(body) = answer {
+                self.push(state, id, body, Place::End);
             }
         }
         state.log_lags = state.streams.values().any(Stream::lags);
@@ -110,7 +117,7 @@ impl State {
         }
         let (mut batch, now) = (Vec::new(), clock.now());
         while let Some(id) = self.outbox.queue.front().map(|event| event.stream) {
-            let lacks = self.streams.get(&id).map_or(0, |stream| stream.unlogged.len() + 1);
+            let lacks = self.streams.get(&id).map_or(0, |stream| stream.unlogged.len() + 2);
             if !batch.is_empty() && batch.len() + lacks >= max {
                 return batch;
             }
@@ -142,9 +149,13 @@ impl State {
         if note.is_some() {
             stream.known = Known::Soon;
         }
+        // A reader that is there may be about to take its events. They are left to it: as long as the log fails, they
+        // would otherwise be on their way there and back each time it comes for them.
         let events = if stream.reader.is_none() { stream.take_unlogged() } else { Vec::new() };
-        let note = note.map(|body| (body, Place::Note));
-        for (body, place) in note.into_iter().chain(events.into_iter().map(|body| (body, Place::Middle))) {
+        let is_missing = std::mem::take(&mut stream.is_missing) | stream.holds_last();
+        let gap = is_missing.then(|| (Bytes::new(), Place::Middle));
+        let events = events.into_iter().map(|body| (body, Place::Middle));
+        for (body, place) in note.map(|body| (body, Place::Note)).into_iter().chain(gap).chain(events) {
             self.add(batch, NewEvent { stream: id, body, place, at });
         }
     }
@@ -202,33 +213,33 @@ impl State {
 }
 
 impl Stream {
-    /// Whether the log lacks something of it.
+    /// Whether the log lacks something of it that it can be given.
     fn lags(&self) -> bool {
-        let waits = self.reader.is_none() && self.unlogged.iter().any(|event| !event.is_doubtful);
-        waits || self.unfinished || self.note_is_old || self.unwritten.is_some()
+        let waits = self.at_hand().back().is_some_and(|event| self.can_be_logged(event));
+        waits || self.is_missing || self.unfinished || self.note_is_old || self.unwritten.is_some()
     }
 
-    /// Takes the events out that the log can still be given. A reader that is there takes its events itself, in
-    /// their order; only the last ones of a complete stream are taken from it, because the answer is among them.
+    /// What waits for the reader that is there, or for the next one.
+    fn at_hand(&self) -> &VecDeque<Tailed> {
+        self.reader.as_ref().map_or(&self.unlogged, |slot| &slot.tail)
+    }
+
+    /// Whether an event at hand can still go into the log: it is surely not there, and no later one is.
+    fn can_be_logged(&self, event: &Tailed) -> bool {
+        event.position.is_none() && !event.is_doubtful && event.after == self.last
+    }
+
+    /// Takes the events out that the log can still be given.
     fn take_unlogged(&mut self) -> Vec<Bytes> {
-        let can_be_logged = |event: &Tailed| event.position.is_none() && !event.is_doubtful;
-        let events = match &mut self.reader {
-            None => std::mem::take(&mut self.unlogged),
-            Some(slot) if self.unfinished => {
-                let first = slot.tail.iter().rposition(|event| !can_be_logged(event)).map_or(0, |at| at + 1);
-                slot.tail.split_off(first)
-            }
-            Some(_) => return Vec::new(),
-        };
-        let (logged, doubtful) = events.into_iter().partition::<Vec<_>, _>(can_be_logged);
-        self.unlogged.extend(doubtful);
-        logged.into_iter().map(|event| event.body).collect()
+        let last = self.at_hand().iter().rposition(|event| !self.can_be_logged(event));
+        let events = self.reader.as_mut().map_or(&mut self.unlogged, |slot| &mut slot.tail);
+        events.split_off(last.map_or(0, |last| last + 1)).into_iter().map(|event| event.body).collect()
     }
 
-    /// Whether the last event of a complete stream, which is its answer, waits for a reader and is not in the log.
-    fn holds_answer(&self) -> bool {
-        let events = self.reader.as_ref().map_or(&self.unlogged, |slot| &slot.tail);
-        events.back().is_some_and(|event| event.position.is_none())
+    /// Whether the last event of all, which is the answer if the stream is complete, waits for a reader and is not in
+    /// the log.
+    fn holds_last(&self) -> bool {
+        self.at_hand().back().is_some_and(|event| event.position.is_none() && event.after == self.last)
     }
 
     /// Keeps an event for the next reader that the log does not have; bounded like a tail.
@@ -242,8 +253,9 @@ impl Stream {
         }
     }
 
-    /// An event that came after this position is not in the log, and cannot be given any more.
+    /// An event that came after this position is not in the log, and was given without an id or dropped. If the log
+    /// has a later one, it has the gap too.
     pub(super) fn misses(&mut self, after: Position) {
-        self.missing = self.missing.max(Some(after));
+        self.is_missing |= after == self.last;
     }
 }

@@ -19,7 +19,7 @@ use crate::id::{EventId, Position, StreamId};
 use crate::limits::{OnGap, UnknownEventId};
 use crate::message::{self, RawJson};
 use crate::method::Method;
-use crate::port::store::{Event, ReadLimit, StoreError, Stored, Stretch};
+use crate::port::store::{Event, Place, ReadLimit, StoreError, Stored, Stretch};
 
 /// How much is read from the store at a time.
 const STRETCH: ReadLimit = ReadLimit { events: 128, bytes: 1 << 20 };
@@ -169,7 +169,7 @@ impl Session {
             lost: false,
         });
         // A client that says where it stopped learns that something came after that which cannot be replayed.
-        let gap = at.is_some() && stream.missing.is_some_and(|after| cursor <= after);
+        let gap = at.is_some() && stream.is_missing && cursor <= stream.last;
         if let Some(mut replaced) = stream.reader.take() {
             slot.tail.extend(replaced.unlogged());
             if let Some(waker) = replaced.waker.take() {
@@ -327,7 +327,7 @@ impl Reader {
         while let Some(event) = slot.tail.pop_front() {
             match event.position {
                 Some(position) if position <= self.cursor => {}
-                // Only says that the stream is complete.
+                // Only says that the stream is complete, or that others miss what this reader was given.
                 Some(position) if event.body.is_empty() => {
                     self.cursor = position;
                     slot.floor = position;
@@ -368,11 +368,11 @@ impl Reader {
 
     /// Takes the first stretch of a replay, which was read when everything after `floor` was at hand.
     fn start(&mut self, stretch: Stretch, floor: Position) -> Result<(), Error> {
-        if stretch.trimmed > self.cursor {
+        if stretch.trimmed > self.cursor || stretch.events.iter().any(is_gap) {
             self.check_gap()?;
-            if stretch.events.is_empty() && self.is_ended() {
-                return Err(forgotten());
-            }
+        }
+        if stretch.trimmed > self.cursor && stretch.events.is_empty() && self.is_ended() {
+            return Err(forgotten());
         }
         self.absorb(stretch, floor);
         Ok(())
@@ -435,7 +435,7 @@ impl Reader {
         }
     }
 
-    /// Hands an event from the store out; an end without a message is only passed. A reader that was replaced
+    /// Hands an event from the store out; an end or a gap without a message is only passed. A reader that was replaced
     /// hands out nothing. That is looked at under the lock that notes the delivery: a successor without a cursor
     /// begins after the last delivery, and would give the event again.
     fn give(&mut self, event: Event) -> Option<Item> {
@@ -446,6 +446,16 @@ impl Reader {
             self.replaced();
             return None;
         };
+        if is_gap(&event) {
+            // Told first: of what stood here, the tail may have the last.
+            self.cursor = event.position;
+            self.gap = true;
+            return None;
+        }
+        if let Some(unlogged) = stream.unlogged_before(event.position, self.cursor) {
+            self.buffer.push_front(event);
+            return Some(Item::Event { id: None, body: unlogged });
+        }
         self.cursor = event.position;
         if event.body.is_empty() {
             return None;
@@ -513,6 +523,11 @@ impl std::fmt::Debug for Reader {
             .field("cursor", &self.cursor)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether an event is no message, and says that some are missing.
+fn is_gap(event: &Event) -> bool {
+    event.body.is_empty() && event.place == Place::Middle
 }
 
 fn gap_warning() -> Bytes {

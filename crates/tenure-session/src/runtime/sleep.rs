@@ -92,7 +92,8 @@ impl State {
     /// Whether nothing happens and nothing is at hand that the store does not have.
     fn is_quiet(&self) -> bool {
         let resting = |stream: &super::stream::Stream| {
-            stream.reader.is_none() && stream.queued == 0 && stream.unlogged.is_empty() && !stream.unfinished
+            let is_logged = stream.unlogged.is_empty() && !stream.unfinished && !stream.is_missing;
+            stream.reader.is_none() && stream.queued == 0 && is_logged
         };
         self.running == 0
             && self.calls.is_empty()

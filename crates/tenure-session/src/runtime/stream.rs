@@ -69,9 +69,9 @@ pub(super) struct Stream {
     /// Events that could not be logged while there was no reader: for the log when it works again, or for the next
     /// reader. Bounded like a tail.
     pub(super) unlogged: VecDeque<Tailed>,
-    /// After this position came events that are not in the log and were dropped, or given to a reader without an
-    /// id. A client that comes back from before them is told that something may be missing.
-    pub(super) missing: Option<Position>,
+    /// After `last` came events that are not in the log and were dropped, or given to a reader without an id. A client
+    /// that comes back from before them is told that something may be missing, and the log is told when it can be.
+    pub(super) is_missing: bool,
     /// Boxed, because most streams that are kept have no reader.
     pub(super) reader: Option<Box<Slot>>,
 }
@@ -433,7 +433,8 @@ impl Session {
             stream.unfinished = position.is_none() && matches!(stream.known, Known::Yes | Known::Perhaps);
         }
         if event.body.is_empty() && position.is_none() {
-            // It only says that the stream is complete, which is known now.
+            // It only says that events are missing, or that the stream is complete, which is known now.
+            stream.is_missing |= event.place == Place::Middle;
             return stream.wake_reader();
         }
         let tailed = Tailed { position, after, is_doubtful, body: event.body };
@@ -498,6 +499,18 @@ impl Stream {
         // stream that was complete.
         let delivered = if ended { last } else { Position::START };
         Self { last, delivered, ended, known: Known::Yes, ..Self::default() }
+    }
+
+    /// Takes the next event out of the tail that is not in the log, if it came before the one at this position.
+    /// Everything up to `cursor` was given.
+    pub(super) fn unlogged_before(&mut self, position: Position, cursor: Position) -> Option<Bytes> {
+        let tail = &mut self.reader.as_mut()?.tail;
+        while tail.front().is_some_and(|event| event.position.is_some_and(|given| given <= cursor)) {
+            tail.pop_front();
+        }
+        let event = tail.pop_front_if(|event| event.position.is_none() && event.after < position)?;
+        self.misses(event.after);
+        Some(event.body)
     }
 
     /// Whether the reader of that number is the stream's one reader.

@@ -186,3 +186,51 @@ async fn an_event_that_only_a_broken_connection_got_is_a_gap_for_those_who_come_
     let mut from_after = resume(&session, &last).await.unwrap();
     assert_eq!(all(&mut from_after).await, ["prime", "result 1"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gap_is_told_after_sleep_and_after_a_crash_too() {
+    let sleep = Duration::from_secs(60);
+    let limits = Limits { max_tail_events: 2, dormant_after: Some(sleep), ..Limits::default() };
+    let mut world = World::with(limits.clone());
+    let session = world.session().await;
+    let (call, mut reader) = world.streaming_call(&session, 1).await;
+    let (first, _) = next(&mut reader).await;
+    drop(reader);
+    world.store.set_broken(true);
+    for n in 0..5 {
+        say(&call, &n.to_string()).await;
+    }
+    world.store.set_broken(false);
+    call.answer(&json!({}));
+    settle().await;
+    let (id, key) = (*session.id(), session.info().key);
+    drop(session);
+    tokio::time::sleep(3 * sleep).await;
+    assert!(world.sessions.info(&key).is_none(), "it sleeps");
+    let woken = world.sessions.find(&id, &Principal::ANONYMOUS).await.unwrap();
+    let mut resumed = resume(&woken, &first).await.unwrap();
+    assert_eq!(all(&mut resumed).await, ["prime", "gap", "3", "4", "result 1"]);
+    let world = world.killed(limits);
+    let again = world.find(&woken).await.unwrap();
+    let mut resumed = resume(&again, &first).await.unwrap();
+    assert_eq!(all(&mut resumed).await, ["prime", "gap", "3", "4", "result 1"]);
+}
+
+#[tokio::test]
+async fn an_event_that_could_not_be_logged_is_given_between_its_neighbours() {
+    let mut world = World::new();
+    let session = world.session().await;
+    let (call, mut slow) = world.streaming_call(&session, 1).await;
+    let (id, _) = next(&mut slow).await;
+    say(&call, "one").await;
+    world.store.set_broken(true);
+    say(&call, "two").await;
+    world.store.set_broken(false);
+    say(&call, "three").await;
+    // The reader has taken nothing of it.
+    drop(slow);
+    call.answer(&json!({}));
+    let mut resumed = resume(&session, &id).await.unwrap();
+    let items: Vec<_> = all(&mut resumed).await.into_iter().filter(|item| item != "gap").collect();
+    assert_eq!(items, ["prime", "one", "two", "three", "result 1"]);
+}
