@@ -1,0 +1,125 @@
+//! What is read from the engine, on threads that may wait for the disk.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tenure_session::id::{Position, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{
+    Place, ReadLimit, Record, RecordKey, Space, Stretch, Survey, Surveyed, Version,
+};
+
+use super::layout::{self, Keyspaces};
+use super::log::Log;
+
+pub(super) fn list(
+    keyspaces: &Keyspaces,
+    space: Space,
+    after: Option<SessionKey>,
+    limit: usize,
+) -> Result<Vec<(SessionKey, Record)>, fjall::Error> {
+    let prefix = layout::space_prefix(space);
+    let start = match after {
+        Some(key) => std::ops::Bound::Excluded(layout::record_key(RecordKey { space, key })),
+        None => std::ops::Bound::Included(prefix.to_vec()),
+    };
+    let mut found = Vec::new();
+    for entry in keyspaces.records.range((start, std::ops::Bound::Unbounded)) {
+        if found.len() == limit {
+            break;
+        }
+        let (key, value) = entry.into_inner()?;
+        if !key.starts_with(&prefix) {
+            break;
+        }
+        if let (Some(key), Some(record)) = (layout::session_of_record(&key), layout::read_record(&value)) {
+            found.push((key, record));
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn expired(
+    keyspaces: &Keyspaces,
+    space: Space,
+    now: Time,
+    limit: usize,
+) -> Result<Vec<(RecordKey, Version)>, fjall::Error> {
+    let mut found = Vec::new();
+    for entry in keyspaces.deadlines.iter() {
+        let key = entry.key()?;
+        let Some((at, key)) = layout::read_deadline_key(&key) else { continue };
+        if at > now || found.len() == limit {
+            break;
+        }
+        if key.space != space {
+            continue;
+        }
+        let record = keyspaces.records.get(layout::record_key(key))?;
+        if let Some(record) = record.and_then(|record| layout::read_record(&record)) {
+            found.push((key, record.version));
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn read(
+    keyspaces: &Keyspaces,
+    session: &SessionKey,
+    stream: StreamId,
+    after: Position,
+    limit: ReadLimit,
+) -> Result<Stretch, fjall::Error> {
+    let mark = keyspaces.events.get(layout::event_key(session, stream, Position::START))?;
+    let trimmed = mark.and_then(|mark| layout::read_u64(&mark, 0)).map_or(Position::START, Position);
+    let start = layout::event_key(session, stream, Position(after.0.saturating_add(1)));
+    let end = layout::event_key(session, stream, Position(u64::MAX));
+    let mut stretch = Stretch { events: Vec::new(), trimmed };
+    let mut bytes = 0;
+    for entry in keyspaces.events.range(start..=end) {
+        if stretch.events.len() == limit.events {
+            break;
+        }
+        let (key, value) = entry.into_inner()?;
+        let Some((_, position)) = layout::place_of_event(&key) else { continue };
+        let Some(event) = layout::read_event(position, &value) else { continue };
+        bytes += event.body.len();
+        if bytes > limit.bytes && !stretch.events.is_empty() {
+            break;
+        }
+        stretch.events.push(event);
+    }
+    Ok(stretch)
+}
+
+pub(super) fn survey(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Survey, fjall::Error> {
+    let log = Log::count(keyspaces, session)?;
+    let mut streams: BTreeMap<StreamId, Surveyed> = BTreeMap::new();
+    let fresh = |stream| Surveyed { stream, last: Position::START, ended: false, note: None };
+    for (stream, trimmed) in &log.marks {
+        streams.entry(*stream).or_insert_with(|| fresh(*stream)).last = *trimmed;
+    }
+    for entry in &log.order {
+        let known = streams.entry(entry.stream).or_insert_with(|| fresh(entry.stream));
+        known.last = entry.position;
+        known.ended |= entry.place == Place::End;
+    }
+    for entry in keyspaces.notes.prefix(session.as_bytes()) {
+        let (key, note) = entry.into_inner()?;
+        let Some(stream) = layout::stream_of_note(&key) else { continue };
+        let note = Some(Bytes::copy_from_slice(&note));
+        streams.entry(stream).or_insert_with(|| fresh(stream)).note = note;
+    }
+    let highest = streams.keys().next_back().map_or(0, |stream| stream.number() + 1);
+    let next_stream = highest.max(log.next_stream);
+    Ok(Survey { streams: streams.into_values().collect(), next_stream, kept: log.kept() })
+}
+
+pub(super) fn tail(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Position, fjall::Error> {
+    let mut last = Position::START;
+    for entry in keyspaces.events.prefix(session.as_bytes()) {
+        let key = entry.key()?;
+        last = last.max(layout::place_of_event(&key).map_or(Position::START, |(_, position)| position));
+    }
+    Ok(last)
+}
