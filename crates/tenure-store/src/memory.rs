@@ -139,6 +139,22 @@ impl Memory {
         }
     }
 
+    fn expired_now(&self, space: Space, now: Time, limit: usize) -> Vec<(RecordKey, Version)> {
+        let due: Vec<(Time, RecordKey)> = {
+            let deadlines = self.deadlines.lock();
+            let due = deadlines.iter().take_while(|(at, _)| *at <= now);
+            due.filter(|(_, key)| key.space == space).take(limit).copied().collect()
+        };
+        // A record that was renewed since the index was read has another deadline by now, and its new version must
+        // not be taken for the one that was due.
+        let version = |(at, key): (Time, RecordKey)| {
+            let shard = self.shard(&key.key).lock();
+            let record = shard.records.get(&key).filter(|record| record.deadline == Some(at))?;
+            Some((key, record.version))
+        };
+        due.into_iter().filter_map(version).collect()
+    }
+
     fn list_now(&self, space: Space, after: Option<SessionKey>, limit: usize) -> Vec<(SessionKey, Record)> {
         let mut found = Vec::new();
         for shard in &self.shards {
@@ -332,15 +348,7 @@ impl Store for Memory {
     }
 
     fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
-        let keys: Vec<RecordKey> = {
-            let deadlines = self.deadlines.lock();
-            let due = deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key);
-            due.filter(|key| key.space == space).take(limit).collect()
-        };
-        let version = |key: RecordKey| {
-            self.shard(&key.key).lock().records.get(&key).map(|record| (key, record.version))
-        };
-        Box::pin(ready(Ok(keys.into_iter().filter_map(version).collect())))
+        Box::pin(ready(Ok(self.expired_now(space, now, limit))))
     }
 
     fn list(

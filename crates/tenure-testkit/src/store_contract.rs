@@ -2,6 +2,8 @@
 //!
 //! Each function is named after its clause and takes an empty store. [`all`] runs them on fresh stores.
 
+mod beside;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -24,6 +26,7 @@ pub async fn all(open: impl Fn() -> Shared) {
     clause_3_versions_only_grow(open()).await;
     clause_4_delete_needs_the_version(open()).await;
     clause_5_expired_lists_what_is_due(open()).await;
+    beside::clause_5_expired_names_the_version_that_is_due(open()).await;
     clause_6_list_walks_all_once(open()).await;
     clause_7_claim_fences(open()).await;
     clause_8_append_with_an_old_epoch_changes_nothing(open()).await;

@@ -275,7 +275,8 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 /// 3. `get` returns the newest finished `put`; versions of one record only grow, also across a delete.
 /// 4. `delete` removes exactly the version named; otherwise it conflicts. Absent is a conflict.
 /// 5. `expired(space, now, limit)` lists records of a space whose deadline is at or before `now`, earliest
-///    first, at most `limit`; it removes nothing. `get` still returns such a record.
+///    first, at most `limit`, each with the version that has this deadline: a record that is renewed meanwhile
+///    is never listed with its new version. It removes nothing; `get` still returns such a record.
 /// 6. `list(after, limit)` walks all records of a space in key order without repeats.
 /// 7. `claim` with the current epoch (or `None` where nobody ever claimed) makes a higher epoch; with
 ///    any other it is `Fenced`.

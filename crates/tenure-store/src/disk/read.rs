@@ -55,8 +55,11 @@ pub(super) fn expired(
         if key.space != space {
             continue;
         }
+        // The record is read later than the index. One that was renewed meanwhile has another deadline by now, and
+        // its new version must not be taken for the one that was due.
         let record = keyspaces.records.get(layout::record_key(key))?;
-        if let Some(record) = record.and_then(|record| layout::read_record(&record)) {
+        let record = record.and_then(|record| layout::read_record(&record));
+        if let Some(record) = record.filter(|record| record.deadline == Some(at)) {
             found.push((key, record.version));
         }
     }
