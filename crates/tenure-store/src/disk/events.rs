@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
+use fjall::Keyspace;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tenure_session::id::{Position, SessionKey, StreamId};
@@ -117,11 +118,15 @@ impl Writer {
         // There is no delete of a range: every key is removed by itself, so all must be visible.
         self.commit();
         self.logs.remove(&session);
-        for keyspace in [&self.keyspaces.events, &self.keyspaces.notes] {
-            for entry in keyspace.prefix(session.as_bytes()) {
-                let key = entry.key().map_err(failed)?;
+        // All keys are read before the first goes into the batch: if reading fails, nothing is removed.
+        let keys = |keyspace: &Keyspace| -> Result<Vec<_>, StoreError> {
+            keyspace.prefix(session.as_bytes()).map(|entry| entry.key().map_err(failed)).collect()
+        };
+        let (events, notes) = (keys(&self.keyspaces.events)?, keys(&self.keyspaces.notes)?);
+        self.progress.removed.fetch_add((events.len() + notes.len()) as u64, Ordering::AcqRel);
+        for (keyspace, keys) in [(&self.keyspaces.events, events), (&self.keyspaces.notes, notes)] {
+            for key in keys {
                 self.batch.remove(keyspace, key);
-                self.progress.removed.fetch_add(1, Ordering::AcqRel);
             }
         }
         Ok(())

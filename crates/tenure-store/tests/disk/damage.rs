@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use tenure_session::id::NodeId;
+use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Expected, RecordKey, Space, Store};
+use tenure_session::port::store::{Expected, ReadLimit, RecordKey, SavedLog, Space, Store, StoreError};
 use tenure_store::disk::{Damage, Disk, DiskError, Kind, Report, Sync, check, repair};
 
 use super::sample::{BATCHES, EVENTS, Left, SESSIONS, Sample, cut, end, flip, session};
-use super::tools::{files, key, noise};
+use super::tools::{ALL, files, key, noise};
 
 fn checked(sample: &Sample) -> Report {
     check(sample.path(), |_| {}).unwrap()
@@ -379,4 +379,36 @@ async fn numbers_leap_over_what_was_lost() {
     let store = Disk::open(sample.path(), Sync::Os).unwrap();
     let epoch = store.claim(key(1), NodeId::random(), None).await.unwrap();
     assert!(epoch.0 > 1 << 32, "{epoch:?}");
+}
+
+/// How many events of a session can be read one by one from its beginning.
+async fn readable(store: &Disk, session: SessionKey) -> usize {
+    let (mut after, mut count) = (Position::START, 0);
+    let one = ReadLimit { events: 1, ..ALL };
+    while let Ok(stretch) = store.read(session, StreamId::new(0), after, one).await {
+        let Some(event) = stretch.events.first() else { break };
+        (after, count) = (event.position, count + 1);
+    }
+    count
+}
+
+#[tokio::test]
+async fn events_that_could_not_be_dropped_all_are_all_still_there() {
+    let sample = Sample::write_tables().await;
+    // Only noticed when it is read: the store opens.
+    flip(&sample.table(5), 50);
+    let store = Disk::open(sample.path(), Sync::Os).unwrap();
+    let mut hurt = None;
+    for number in 0..SESSIONS {
+        let count = readable(&store, session(number)).await;
+        hurt = hurt.or((count < EVENTS).then_some((session(number), count)));
+    }
+    let (session, count) = hurt.expect("some session is damaged");
+    assert!(count > 0, "some of its events come before the damage");
+    assert!(matches!(store.drop_session(session).await, Err(StoreError::Unavailable(_))));
+    assert!(matches!(store.restore(session, SavedLog::default()).await, Err(StoreError::Unavailable(_))));
+    // Whatever was left behind by a failed write would be written with the next one.
+    store.claim(key(1), NodeId::random(), None).await.unwrap();
+    assert_eq!(readable(&store, session).await, count);
+    assert!(store.owner(session).await.unwrap().is_some());
 }
