@@ -39,6 +39,7 @@ pub async fn all(open: impl Fn() -> Shared) {
     clause_15_restore_puts_back_what_was_read(open(), open()).await;
     clause_17_concurrent_puts_have_one_winner(open()).await;
     clause_18_peek_says_what_get_says_or_nothing(open()).await;
+    beside::clause_19_a_read_beside_a_trim_tells_of_every_gap(open()).await;
 }
 
 fn key() -> SessionKey {

@@ -127,7 +127,7 @@ pub struct Event {
 pub struct Stretch {
     /// The events, in order.
     pub events: Vec<Event>,
-    /// Events of the stream at or before this position may have been trimmed.
+    /// Events of the stream at or before this position may have been trimmed. See clause 19 of [`Store`].
     pub trimmed: Position,
 }
 
@@ -298,6 +298,8 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 /// 16. When a write has answered `Ok`, its effect survives what `capabilities().durability` promises.
 /// 17. A future that is dropped early leaves the write done or undone, never half done.
 /// 18. `peek` says what `get` would say, or nothing.
+/// 19. A read beside a trim tells of every gap: an event after `after` that is left out, and that comes before
+///     the last event of the stretch (or anywhere, if the stretch is empty), is at or before its `trimmed`.
 pub trait Store: Send + Sync + 'static {
     /// Writes a record. See clauses 1–3.
     fn put(
@@ -335,7 +337,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Adds events. See clauses 8 and 9.
     fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>>;
-    /// Reads a stretch of a stream. See clause 10.
+    /// Reads a stretch of a stream. See clauses 10 and 19.
     fn read(
         &self,
         session: SessionKey,

@@ -60,31 +60,19 @@ impl Writer {
     }
 
     pub(super) fn trim(&mut self, session: SessionKey, keep: Keep) -> Result<Kept, StoreError> {
-        if !self.logs.contains_key(&session) {
-            // Counting reads what is committed, so what is in the batch has to be committed first.
-            self.commit();
-            let log = Log::count(&self.keyspaces, &session).map_err(failed)?;
-            // It can always be counted anew, so it is not kept of everyone who was ever trimmed.
-            let counted: usize = self.logs.values().map(|log| log.order.len()).sum();
-            if counted + log.order.len() > MAX_COUNTED {
-                self.logs.clear();
-            }
-            self.logs.insert(session, log);
-        }
+        self.count(session)?;
         let Some(log) = self.logs.get_mut(&session) else { return Ok(Kept::default()) };
         let mut marks: HashMap<StreamId, Option<Position>, RandomState> = HashMap::default();
-        let mut gone = false;
+        let (mut removed, mut gone) = (Vec::new(), false);
         while let Some(oldest) = log.order.front() {
             let fits = log.order.len() <= keep.events && log.bytes <= keep.bytes && oldest.at > keep.since;
             if fits {
                 break;
             }
             let Some(entry) = log.order.pop_front() else { break };
-            self.progress.removed.fetch_add(1, Ordering::AcqRel);
             log.bytes -= entry.bytes;
             log.trimmed = entry.position;
-            let key = layout::event_key(&session, entry.stream, entry.position);
-            self.batch.remove(&self.keyspaces.events, key);
+            removed.push(layout::event_key(&session, entry.stream, entry.position));
             // An open stream keeps a mark, so that its next reader learns of the gap. Of a complete one only
             // its number is remembered, so that no later stream takes it.
             if entry.place == Place::End {
@@ -93,10 +81,12 @@ impl Writer {
             }
             marks.insert(entry.stream, (entry.place == Place::Middle).then_some(entry.position));
         }
+        log.marked_in = Some(self.progress.batch.load(Ordering::Acquire));
         if gone {
             let next = u64::from(log.next_stream).to_be_bytes();
             self.batch.insert(&self.keyspaces.events, layout::next_stream_key(&session), next);
         }
+        // All marks come before all removals: whoever misses an event finds the mark (`read::read`).
         for (stream, mark) in marks {
             let key = layout::event_key(&session, stream, Position::START);
             match mark {
@@ -104,7 +94,33 @@ impl Writer {
                 None => self.batch.remove(&self.keyspaces.events, key),
             }
         }
+        self.progress.removed.fetch_add(removed.len() as u64, Ordering::AcqRel);
+        for key in removed {
+            self.batch.remove(&self.keyspaces.events, key);
+        }
         Ok(log.kept())
+    }
+
+    /// Sees that the order of a session's events is at hand, and that the batch has no marks of the session yet.
+    fn count(&mut self, session: SessionKey) -> Result<(), StoreError> {
+        if let Some(log) = self.logs.get(&session) {
+            // A mark that is written twice in one batch is taken away before it is there again, and a reader must
+            // not find it missing.
+            if log.marked_in == Some(self.progress.batch.load(Ordering::Acquire)) {
+                self.commit();
+            }
+            return Ok(());
+        }
+        // Counting reads what is committed, so what is in the batch has to be committed first.
+        self.commit();
+        let log = Log::count(&self.keyspaces, &session).map_err(failed)?;
+        // It can always be counted anew, so it is not kept of everyone who was ever trimmed.
+        let counted: usize = self.logs.values().map(|log| log.order.len()).sum();
+        if counted + log.order.len() > MAX_COUNTED {
+            self.logs.clear();
+        }
+        self.logs.insert(session, log);
+        Ok(())
     }
 
     pub(super) fn drop_session(&mut self, session: SessionKey) -> Result<(), StoreError> {

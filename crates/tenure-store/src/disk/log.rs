@@ -19,6 +19,8 @@ pub(super) struct Log {
     pub(super) marks: HashMap<StreamId, Position, RandomState>,
     /// One more than the highest stream that was trimmed away.
     pub(super) next_stream: u32,
+    /// The last batch that was committed when marks of this session were last put into the next one.
+    pub(super) marked_in: Option<u64>,
 }
 
 pub(super) struct Entry {

@@ -1,4 +1,10 @@
 //! What is read from the engine, on threads that may wait for the disk.
+//!
+//! Readers do not wait for the writer. They see the entries of a batch one after the other, in the order in which
+//! the writer put them in: the engine applies them in that order to what it holds in memory, and a read takes the
+//! newest entry of a key, whether or not the rest of its batch is there yet. So a read that needs several entries
+//! to be of one moment relies on two orders and on nothing else: that in which they are written, and that in which
+//! it reads them. An entry that was read shows that all entries before it in its batch can be read from then on.
 
 use std::collections::BTreeMap;
 
@@ -73,11 +79,9 @@ pub(super) fn read(
     after: Position,
     limit: ReadLimit,
 ) -> Result<Stretch, fjall::Error> {
-    let mark = keyspaces.events.get(layout::event_key(session, stream, Position::START))?;
-    let trimmed = mark.and_then(|mark| layout::read_u64(&mark, 0)).map_or(Position::START, Position);
     let start = layout::event_key(session, stream, Position(after.0.saturating_add(1)));
     let end = layout::event_key(session, stream, Position(u64::MAX));
-    let mut stretch = Stretch { events: Vec::new(), trimmed };
+    let mut stretch = Stretch::default();
     let mut bytes = 0;
     for entry in keyspaces.events.range(start..=end) {
         if stretch.events.len() == limit.events {
@@ -92,6 +96,14 @@ pub(super) fn read(
         }
         stretch.events.push(event);
     }
+    // The mark is read after the events, and a trim writes it before it removes any (`Writer::trim`). So if an event
+    // was left out because it is removed, the mark that covers it can be read by now. In the other order a trim
+    // between the two reads would take events that the mark does not tell of.
+    let mark = keyspaces.events.get(layout::event_key(session, stream, Position::START))?;
+    let mark = mark.and_then(|mark| layout::read_u64(&mark, 0)).map_or(Position::START, Position);
+    // A trim that has got past the whole stretch meanwhile is for the next read to tell: what is missing of this one
+    // lies before its last event. To read again until the mark stands still might never end.
+    stretch.trimmed = stretch.events.last().map_or(mark, |last| mark.min(last.position));
     Ok(stretch)
 }
 

@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tenure_session::id::{Position, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Expected, RecordKey, Space, Version};
+use tenure_session::port::store::{Expected, Keep, ReadLimit, RecordKey, Space, Stretch, Version};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::{Shared, bytes, key};
+use super::{KEEP_ALL, READ_ALL, Shared, bytes, event, key, owned};
 
 /// Writes on a thread of its own, so that it also meets the reader of an engine without threads.
 fn beside(rounds: usize, mut round: impl AsyncFnMut(usize) + Send + 'static) -> JoinHandle<()> {
@@ -49,4 +50,36 @@ pub(super) async fn clause_5_expired_names_the_version_that_is_due(store: Shared
     let deadlines = deadlines.lock();
     let renewed = listed.iter().filter(|due| deadlines[due] > NOW).count();
     assert_eq!(renewed, 0, "of {} that were listed as due, so many were renewed", listed.len());
+}
+
+/// What a stretch leaves out without saying so, of events that are known to have been there.
+fn missing(known: &[Position], after: Position, stretch: &Stretch) -> Option<Position> {
+    let last = stretch.events.last().map_or(Position(u64::MAX), |event| event.position);
+    let from = known.partition_point(|position| *position <= after.max(stretch.trimmed));
+    let between = known[from..].iter().take_while(|position| **position < last);
+    let is_returned = |position: Position| stretch.events.iter().any(|event| event.position == position);
+    between.copied().find(|position| !is_returned(*position))
+}
+
+pub(super) async fn clause_19_a_read_beside_a_trim_tells_of_every_gap(store: Shared) {
+    const STREAM: StreamId = StreamId::new(1);
+    let (session, epoch) = owned(&store).await;
+    let known: Arc<Mutex<Vec<Position>>> = Arc::default();
+    let (trimming, appended) = (Arc::clone(&store), Arc::clone(&known));
+    let writer = beside(200, async move |_| {
+        let batch = (0..40).map(|_| event(1, "x")).collect();
+        let positions = trimming.append(session, epoch, batch).await.expect("appends");
+        appended.lock().extend(positions);
+        trimming.trim(session, Keep { events: 60, ..KEEP_ALL }).await.expect("trims");
+    });
+    // Slower than the writer, so that it reads where events are being trimmed.
+    let (limit, mut after) = (ReadLimit { events: 7, ..READ_ALL }, Position::START);
+    while !writer.is_finished() {
+        let there = known.lock().len();
+        let stretch = store.read(session, STREAM, after, limit).await.expect("reads");
+        let gone = missing(&known.lock()[..there], after, &stretch);
+        assert_eq!(gone, None, "left out after {after:?}, trimmed is {:?}", stretch.trimmed);
+        after = stretch.events.last().map_or(after, |event| event.position);
+    }
+    writer.await.expect("writes");
 }
