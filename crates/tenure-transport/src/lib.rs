@@ -6,6 +6,7 @@
 
 mod duplex;
 pub mod http;
+mod opening;
 pub mod serve;
 pub mod stall;
 pub mod stdio;

@@ -20,7 +20,9 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use crate::http::{Router, Seat};
+use crate::opening::Opening;
 use crate::stall::Stall;
+use crate::tls;
 
 pub use crate::http::Remote;
 
@@ -132,8 +134,8 @@ impl Server {
             // Two kinds of task, because one that may also do TLS would be five times as large.
             match &self.tls {
                 None => {
-                    let stream =
-                        Stall::new(stream, self.bounds.stall_timeout).opening(self.bounds.header_timeout);
+                    let stream = Stall::new(stream, self.bounds.stall_timeout);
+                    let stream = Opening::new(stream, self.bounds.header_timeout);
                     let connection = connect(&http, &self.router, stream, remote, seat.clone(), &stop);
                     connections.spawn(Until {
                         connection,
@@ -143,13 +145,13 @@ impl Server {
                     });
                 }
                 Some(tls) => {
-                    let accept = tokio::time::timeout(self.bounds.handshake_timeout, tls.accept(stream));
+                    let accept = tls::accept(tls, stream, self.bounds.stall_timeout);
+                    let accept = tokio::time::timeout(self.bounds.handshake_timeout, accept);
                     let (http, router, stop) = (http.clone(), self.router.clone(), stop.clone());
-                    let (stall, header) = (self.bounds.stall_timeout, self.bounds.header_timeout);
-                    let taken = seat.clone();
+                    let (header, taken) = (self.bounds.header_timeout, seat.clone());
                     let connection = async move {
                         let stream = accept.await.map_err(|_| "the TLS handshake took too long")??;
-                        let stream = Stall::new(stream, stall).opening(header);
+                        let stream = Opening::new(stream, header);
                         connect(&http, &router, stream, remote, taken, &stop).await
                     };
                     connections.spawn(Until {

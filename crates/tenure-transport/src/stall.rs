@@ -2,6 +2,9 @@
 //!
 //! A client that takes nothing for a while is as good as gone; its stream is detached and can be
 //! resumed from the log. Without this, a stuck socket would hold its connection until TCP gives up.
+//!
+//! Stands on the socket itself, below TLS: a layer with a buffer accepts writes of which nothing goes out, and each of
+//! them would look like progress.
 
 use std::io;
 use std::pin::Pin;
@@ -11,36 +14,19 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A connection with a limit on how long a write may be stuck.
+/// A connection with a limit on how long a write may be stuck. The connection must not buffer what is written to it.
 #[derive(Debug)]
 pub struct Stall<T> {
     inner: T,
     limit: Duration,
     /// Runs while a write is stuck.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Runs until the client has shown which protocol it speaks.
-    opening: Option<Opening>,
 }
-
-#[derive(Debug)]
-struct Opening {
-    read: usize,
-    timer: Pin<Box<Sleep>>,
-}
-
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 impl<T> Stall<T> {
     /// Wraps a connection.
     pub fn new(inner: T, limit: Duration) -> Self {
-        Self { inner, limit, timer: None, opening: None }
-    }
-
-    /// Also ends the connection if the client does not show in this time which protocol it speaks.
-    #[must_use]
-    pub fn opening(mut self, limit: Duration) -> Self {
-        self.opening = Some(Opening { read: 0, timer: Box::pin(tokio::time::sleep(limit)) });
-        self
+        Self { inner, limit, timer: None }
     }
 
     fn watch<R>(&mut self, outcome: Poll<io::Result<R>>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
@@ -60,21 +46,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Stall<T> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let this = &mut *self;
-        let outcome = Pin::new(&mut this.inner).poll_read(cx, buf);
-        let Some(opening) = &mut this.opening else { return outcome };
-        if outcome.is_pending() {
-            std::task::ready!(opening.timer.as_mut().poll(cx));
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "no request came")));
-        }
-        let (read, rest) = (&buf.filled()[before..], &PREFACE[opening.read..]);
-        if read.len() < rest.len() && rest.starts_with(read) {
-            opening.read += read.len();
-        } else {
-            this.opening = None;
-        }
-        outcome
+        Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 

@@ -2,10 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::TlsAcceptor;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::{Accept, TlsAcceptor};
+
+use crate::stall::Stall;
 
 /// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -48,4 +52,77 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, TlsError>
         .map_err(TlsError::Mismatch)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Shakes hands on a connection whose client may read nothing for `stall`.
+///
+/// The limit stands below TLS, which keeps up to 64 KiB that the client does not read: on a quiet stream that is room for
+/// hours of keep-alives.
+pub(crate) fn accept<S>(acceptor: &TlsAcceptor, stream: S, stall: Duration) -> Accept<Stall<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    acceptor.accept(Stall::new(stream, stall))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
+    use rustls::{ClientConfig, RootCertStore, ServerConfig};
+    use tokio::io::AsyncWriteExt;
+    use tokio::time::{Instant, timeout};
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+
+    const STALL: Duration = Duration::from_secs(60);
+
+    /// Both sides of TLS, for a certificate that only they know.
+    fn sides() -> (TlsAcceptor, TlsConnector) {
+        let issued = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = PrivatePkcs8KeyDer::from(issued.signing_key.serialize_der());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![issued.cert.der().clone()], key.into())
+            .unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(issued.cert.der().clone()).unwrap();
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        (TlsAcceptor::from(Arc::new(server)), TlsConnector::from(Arc::new(client)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_stops_reading_a_quiet_stream_is_given_up_on_over_tls() {
+        let (acceptor, connector) = sides();
+        let (ours, theirs) = tokio::io::duplex(1 << 10);
+        let name = ServerName::try_from("localhost").unwrap();
+        let (server, client) = tokio::join!(accept(&acceptor, ours, STALL), connector.connect(name, theirs));
+        let (mut server, _client_that_does_not_read) = (server.unwrap(), client.unwrap());
+        let pause = Duration::from_secs(15);
+        let mut stuck_since = None;
+        let error = loop {
+            // TLS takes it, whether or not anything goes out.
+            if let Err(error) = server.write_all(b": keep-alive\n\n").await {
+                break error;
+            }
+            // As hyper does: it flushes until there is something else to write.
+            match timeout(pause, server.flush()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => break error,
+                Err(_) => drop(stuck_since.get_or_insert_with(|| Instant::now() - pause)),
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let stuck_for = stuck_since.expect("it was stuck").elapsed();
+        assert!(stuck_for <= STALL + pause, "{stuck_for:?}");
+    }
 }
