@@ -31,7 +31,6 @@ impl Remote {
             while let Some(event) = events.next().await {
                 tries = 0;
                 last = event.id.or(last);
-                retry = event.retry.unwrap_or(retry);
                 if event.too_long.is_some() {
                     return Err(too_long());
                 }
@@ -40,6 +39,7 @@ impl Remote {
                     return reply;
                 }
             }
+            retry = events.retry().unwrap_or(retry);
             let Some(after) = last.as_deref().and_then(resume_after) else {
                 return Err(broken("The server broke off its answer"));
             };

@@ -25,12 +25,12 @@ pub(super) async fn listen(remote: Arc<Remote>) {
                 while let Some(event) = events.next().await {
                     pause = RETRY;
                     last = event.id.or(last);
-                    retry = event.retry.unwrap_or(retry);
                     let Some(data) = event.data else { continue };
                     for message in remote.door.messages(&data) {
                         hear(&remote, message).await;
                     }
                 }
+                retry = events.retry().unwrap_or(retry);
                 tokio::time::sleep(retry).await;
             }
             Ok(Answer::Unknown) => {

@@ -1,8 +1,8 @@
 //! MCP servers elsewhere, reached over Streamable HTTP, or over the HTTP+SSE that came before it (`manner`).
 //!
 //! A session of ours has a session there. Requests are posted one by one; an answer is JSON or a stream of events,
-//! which is resumed if it breaks off (`follow`). What belongs to no request comes on a stream of its own
-//! (`listen`). A server that has forgotten the session says 404: the link is then lost, and the runtime opens
+//! which is read as the HTML standard says (`sse`, `events`) and resumed if it breaks off (`follow`). What belongs to
+//! no request comes on a stream of its own (`listen`). A server that has forgotten the session says 404: the link is then lost, and the runtime opens
 //! another and repeats what was refused. Notifications keep their place among the requests (`notes`), what the
 //! server asks of the client is bounded (`questions`), and whatever becomes of a session here, the one there is ended
 //! (`stay`). Nothing of the client's own credentials is passed on.
@@ -20,6 +20,7 @@ mod manner;
 pub mod modern;
 mod notes;
 mod questions;
+mod sse;
 mod stay;
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@
 mod eras;
 mod faults;
 mod headers;
+#[path = "../raw/mod.rs"]
 mod raw;
 mod sdk;
 

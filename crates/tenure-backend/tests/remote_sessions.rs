@@ -1,0 +1,98 @@
+//! The half with sessions in front of servers elsewhere that do what a server may do, but few do.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+#[expect(dead_code, reason = "shared with other tests, which use the rest")]
+mod raw;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_backend::remote::{RemoteBackend, Upstream};
+use tenure_session::runtime::{Answer, Caller, Sessions};
+use tenure_session::{Limits, Session};
+use tenure_store::memory::Memory;
+use tenure_testkit::runtime;
+
+use raw::{Asked, Raw};
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), what).await.expect("in time")
+}
+
+/// A runtime in front of this server, and a session.
+async fn through(server: &Raw) -> (Sessions, Arc<Session>) {
+    let backend = Arc::new(RemoteBackend::new(&Upstream::new(&*server.url)).unwrap());
+    let sessions = runtime::start(Arc::new(Memory::new()), backend, Limits::default());
+    let session = soon(runtime::session(&sessions, "2025-11-25")).await;
+    (sessions, session)
+}
+
+/// The answer to a call, whether it comes as JSON or at the end of a stream.
+async fn call(session: &Arc<Session>) -> Value {
+    let request = runtime::request(1, "tools/call", &json!({ "name": "any" }));
+    let answer = async {
+        match session.request(request, Caller::anonymous("test")).await.unwrap() {
+            Answer::Stream(mut reader) => runtime::events(&mut reader).await.pop().unwrap(),
+            answer => runtime::json_of(answer),
+        }
+    };
+    soon(answer).await
+}
+
+/// The JSON-RPC method that was posted, or the one of HTTP.
+fn method(asked: &Asked) -> &str {
+    asked.body["method"].as_str().unwrap_or_else(|| asked.head[0].0.split(' ').next().unwrap())
+}
+
+/// Answers `initialize` with a session, and everything else but calls and GET as if it were nothing.
+fn usual(asked: &Asked) -> raw::Answer {
+    if method(asked) != "initialize" {
+        return raw::whole("202 Accepted", "text/plain", "");
+    }
+    let result = json!({
+        "protocolVersion": "2025-11-25",
+        "capabilities": { "tools": {} },
+        "serverInfo": { "name": "raw", "version": "1" },
+    });
+    let raw::Answer::Bytes(answer) = raw::result(asked, &result) else { unreachable!() };
+    raw::Answer::Bytes(answer.replacen("\r\n", "\r\nmcp-session-id: one\r\n", 1))
+}
+
+#[tokio::test]
+async fn an_answer_is_found_among_all_that_may_stand_on_a_stream_of_events() {
+    for beside in [
+        "time: 12:00",
+        "no colon",
+        ":",
+        "retry: soon",
+        "retry: 1\nretry: 2",
+        "id: 1\nid: 2",
+        "id: \0",
+        "event: message\nevent: message",
+        "event:",
+        "event",
+        "event: other\ndata: {}\n",
+        "data\n",
+    ] {
+        for end in ["\n", "\r", "\r\n"] {
+            let server = Raw::start(move |_, asked| match method(asked) {
+                "tools/call" => {
+                    let answer =
+                        json!({ "jsonrpc": "2.0", "id": asked.body["id"], "result": { "content": [] } });
+                    let head =
+                        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+                    let events = format!("\u{feff}{beside}\ndata: {answer}\n\n").replace('\n', end);
+                    raw::Answer::Bytes(format!("{head}{events}"))
+                }
+                "get" => raw::whole("405 Method Not Allowed", "text/plain", ""),
+                _ => usual(asked),
+            });
+            let (sessions, session) = through(&server.await).await;
+            let answer = call(&session).await;
+            assert_eq!(answer["result"], json!({ "content": [] }), "{beside:?} and {end:?}: {answer}");
+            sessions.shut_down(Duration::ZERO).await;
+        }
+    }
+}
