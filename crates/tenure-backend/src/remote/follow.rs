@@ -51,8 +51,11 @@ impl Remote {
                 tokio::time::sleep(retry).await;
                 match self.door.get(&self.visit, Some(after.clone())).await {
                     Ok(Answer::Stream(events)) => break events,
-                    // It does not know the session any more, or cannot resume.
-                    Ok(Answer::Unknown) => return Err(self.lost()),
+                    // It does not know the session any more, or cannot resume. Only the first costs other requests theirs.
+                    Ok(Answer::Unknown) if self.is_gone().await => return Err(self.lost()),
+                    Ok(Answer::Unknown) => {
+                        return Err(broken("The server broke off its answer, and cannot go on with it"));
+                    }
                     Ok(Answer::Refused(status, _)) if may_pass(status) => {}
                     Ok(Answer::Accepted | Answer::Json(_) | Answer::Refused(..)) => {
                         return Err(broken("The server broke off its answer"));

@@ -144,6 +144,18 @@ impl Remote {
         }
     }
 
+    /// Whether the server has forgotten the session, by its answer to a ping. A GET that is refused does not say that: the
+    /// stream may be what is not there. `false` if the server cannot be asked.
+    pub(super) async fn is_gone(&self) -> bool {
+        let ping = message::write_request(&self.next_id(), &Method::Ping, None);
+        let answer = tokio::time::timeout(PATIENCE, self.door.post(&self.visit, ping)).await;
+        matches!(answer, Ok(Ok(Answer::Unknown)))
+    }
+
+    fn next_id(&self) -> RequestId {
+        RequestId::from_number(self.next.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
     /// The server does not know the session any more. If there was none, it means something else by 404.
     pub(super) fn forgotten(&self) {
         if self.visit.session.is_none() {
@@ -293,7 +305,7 @@ impl Link for RemoteLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
         let Call { request, context } = call;
         let (remote, context) = (Arc::clone(&self.remote), Arc::new(context));
-        let id = RequestId::from_number(remote.next.fetch_add(1, Ordering::Relaxed) + 1);
+        let id = remote.next_id();
         let body = message::write_request(&id, &request.method, request.params.as_ref());
         Box::pin(async move {
             tokio::select! {

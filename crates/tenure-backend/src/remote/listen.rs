@@ -1,4 +1,7 @@
 //! What belongs to no request: a stream that stays open, and is opened again when it breaks.
+//!
+//! A server need not have one, and says so with any refusal that does not pass. Once there was a stream, 404 may mean that
+//! the session is gone; then the server is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +17,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// Listens until the link ends, or the server says that it has no such stream.
 pub(super) async fn listen(remote: Arc<Remote>) {
-    let (mut last, mut retry, mut pause) = (None, RETRY, RETRY);
+    let (mut last, mut retry, mut pause, mut has_been_open) = (None, RETRY, RETRY, false);
     loop {
         // After an id that cannot be sent, the stream is opened anew.
         let after = last.as_deref().and_then(resume_after);
@@ -22,6 +25,7 @@ pub(super) async fn listen(remote: Arc<Remote>) {
         remote.opened();
         match answer {
             Ok(Answer::Stream(mut events)) => {
+                has_been_open = true;
                 while let Some(event) = events.next().await {
                     pause = RETRY;
                     last = event.id.or(last);
@@ -33,10 +37,19 @@ pub(super) async fn listen(remote: Arc<Remote>) {
                 retry = events.retry().unwrap_or(retry);
                 tokio::time::sleep(retry).await;
             }
+            // Many servers say 404 where they have nothing that answers GET. Should it be the session that is gone, the
+            // next POST is told so.
+            Ok(Answer::Unknown) if !has_been_open => return,
             Ok(Answer::Unknown) => {
-                // The next request gets another session; until then there is nothing to hear.
-                remote.forgotten();
-                return;
+                if remote.is_gone().await {
+                    // The next request gets another session; until then there is nothing to hear.
+                    remote.forgotten();
+                    return;
+                }
+                // Then it may be the event that is not known any more.
+                last = None;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST);
             }
             // No such stream here.
             Ok(Answer::Refused(status, _)) if !may_pass(status) => return,

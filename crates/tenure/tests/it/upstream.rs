@@ -6,6 +6,7 @@ mod http_sse;
 mod odd;
 mod questions;
 mod server;
+mod streams;
 
 use serde_json::{Value, json};
 use tenure::Node;

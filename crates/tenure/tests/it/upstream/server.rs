@@ -81,6 +81,12 @@ impl Server {
         self.early.iter().any(|asked| asked.head.starts_with(&format!("post {path} ")))
     }
 
+    /// Whether a message with this JSON-RPC method was posted that nobody waited for.
+    pub(super) fn has_posted(&mut self, method: &str) -> bool {
+        self.early.extend(std::iter::from_fn(|| self.asked.try_recv().ok()));
+        self.early.iter().any(|asked| asked.body["method"] == method)
+    }
+
     async fn next(&mut self, what: &str, is_it: impl Fn(&Asked) -> bool) -> Asked {
         if let Some(at) = self.early.iter().position(&is_it) {
             return self.early.remove(at);
