@@ -7,6 +7,7 @@
 
 pub mod child;
 mod handshake;
+mod jitter;
 pub mod merge;
 pub mod native;
 mod overlong;

@@ -6,6 +6,7 @@
 mod raw;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -95,4 +96,26 @@ async fn an_answer_is_found_among_all_that_may_stand_on_a_stream_of_events() {
             sessions.shut_down(Duration::ZERO).await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_closed_at_once_is_opened_again_less_and_less_often() {
+    let gets = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&gets);
+    let server = Raw::start(move |_, asked| match method(asked) {
+        "get" => {
+            counted.fetch_add(1, Ordering::SeqCst);
+            raw::Answer::Bytes(raw::stream(&[]))
+        }
+        _ => usual(asked),
+    });
+    let (sessions, _session) = through(&server.await).await;
+    // From here on it takes no time to wait. Should the machine be slow, that only makes the pauses longer.
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let gets = gets.load(Ordering::SeqCst);
+    // At most 5 while the pauses grow, and then one in 15 seconds.
+    assert!((3..=25).contains(&gets), "{gets} in five minutes");
+    tokio::time::resume();
+    sessions.shut_down(Duration::ZERO).await;
 }

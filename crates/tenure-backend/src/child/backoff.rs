@@ -10,6 +10,8 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::jitter::jitter;
+
 const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -92,14 +94,6 @@ impl State {
         self.not_before = Some(Instant::now() + pause);
         pause
     }
-}
-
-/// Between half of it and all of it, so that many who failed together do not try together.
-fn jitter(pause: Duration) -> Duration {
-    let mut byte = [0];
-    // Without randomness the pause is only less random.
-    let _ = getrandom::fill(&mut byte);
-    pause / 2 + pause * u32::from(byte[0]) / 512
 }
 
 #[cfg(test)]

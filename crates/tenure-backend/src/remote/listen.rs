@@ -1,41 +1,51 @@
 //! What belongs to no request: a stream that stays open, and is opened again when it breaks.
 //!
 //! A server need not have one, and says so with any refusal that does not pass. Once there was a stream, 404 may mean that
-//! the session is gone; then the server is asked.
+//! the session is gone; then the server is asked. Streams that bring nothing are opened again less and less often.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_session::message::Message;
 use tenure_session::{Method, RawJson};
+use tokio::time::Instant;
 
 use super::door::{Answer, may_pass, resume_after};
 use super::link::Remote;
+use crate::jitter::jitter;
 
+/// The pause after a stream that was good, unless the server says, and after the first failure.
 const RETRY: Duration = Duration::from_secs(1);
+/// The longest after failures.
 const LONGEST: Duration = Duration::from_secs(30);
+/// A stream that stayed open this long was good, also if nothing came on it.
+const STEADY: Duration = Duration::from_secs(5);
 
 /// Listens until the link ends, or the server says that it has no such stream.
 pub(super) async fn listen(remote: Arc<Remote>) {
-    let (mut last, mut retry, mut pause, mut has_been_open) = (None, RETRY, RETRY, false);
+    let (mut last, mut pauses, mut has_been_open) = (None, Pauses::default(), false);
     loop {
         // After an id that cannot be sent, the stream is opened anew.
         let after = last.as_deref().and_then(resume_after);
         let answer = remote.door.get(&remote.visit, after).await;
         remote.opened();
-        match answer {
+        let pause = match answer {
             Ok(Answer::Stream(mut events)) => {
                 has_been_open = true;
+                let (began, mut has_come) = (Instant::now(), false);
                 while let Some(event) = events.next().await {
-                    pause = RETRY;
+                    has_come = true;
                     last = event.id.or(last);
                     let Some(data) = event.data else { continue };
                     for message in remote.door.messages(&data) {
                         hear(&remote, message).await;
                     }
                 }
-                retry = events.retry().unwrap_or(retry);
-                tokio::time::sleep(retry).await;
+                pauses.retry = events.retry().or(pauses.retry);
+                match has_come || began.elapsed() >= STEADY {
+                    true => pauses.after_success(),
+                    false => pauses.after_failure(),
+                }
             }
             // Many servers say 404 where they have nothing that answers GET. Should it be the session that is gone, the
             // next POST is told so.
@@ -48,17 +58,36 @@ pub(super) async fn listen(remote: Arc<Remote>) {
                 }
                 // Then it may be the event that is not known any more.
                 last = None;
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST);
+                pauses.after_failure()
             }
             // No such stream here.
             Ok(Answer::Refused(status, _)) if !may_pass(status) => return,
             Ok(Answer::Accepted | Answer::Json(_)) => return,
-            Ok(Answer::Refused(..)) | Err(_) => {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST);
-            }
-        }
+            Ok(Answer::Refused(..)) | Err(_) => pauses.after_failure(),
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// How long to wait before the stream is opened again.
+#[derive(Default)]
+struct Pauses {
+    /// How often it failed since it was good.
+    failures: u32,
+    /// What the server has asked for.
+    retry: Option<Duration>,
+}
+
+impl Pauses {
+    fn after_success(&mut self) -> Duration {
+        self.failures = 0;
+        self.retry.unwrap_or_else(|| jitter(RETRY))
+    }
+
+    fn after_failure(&mut self) -> Duration {
+        let grown = RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST);
+        self.failures = self.failures.saturating_add(1);
+        jitter(grown).max(self.retry.unwrap_or_default())
     }
 }
 
@@ -82,5 +111,38 @@ async fn hear(remote: &Arc<Remote>, message: Message) {
             });
         }
         Message::Response(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_with_failures_up_to_a_limit_and_begin_anew() {
+        let mut pauses = Pauses::default();
+        for round in 0..2 {
+            for grown in [1, 2, 4, 8, 16, 30, 30].map(Duration::from_secs) {
+                let pause = pauses.after_failure();
+                assert!(pause >= grown / 2 && pause <= grown, "{pause:?} for {grown:?} in round {round}");
+            }
+            let pause = pauses.after_success();
+            assert!(pause >= RETRY / 2 && pause <= RETRY, "{pause:?}");
+        }
+        pauses.failures = u32::MAX;
+        assert!(pauses.after_failure() <= LONGEST);
+    }
+
+    #[test]
+    fn a_server_says_how_long_to_wait_after_a_good_stream_and_at_least_after_a_bad_one() {
+        let short = Duration::from_millis(100);
+        let mut pauses = Pauses { retry: Some(short), ..Pauses::default() };
+        assert_eq!(pauses.after_success(), short);
+        assert!(pauses.after_failure() >= RETRY / 2);
+        pauses.retry = Some(Duration::from_secs(45));
+        assert_eq!(
+            (pauses.after_success(), pauses.after_failure()),
+            (Duration::from_secs(45), Duration::from_secs(45))
+        );
     }
 }
