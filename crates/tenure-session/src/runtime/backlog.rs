@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::session::{Session, State};
 use super::stream::{Known, MAX_TAIL_BYTES, Stream, Tailed};
@@ -86,16 +87,15 @@ impl Session {
             }
         }
         state.log_lags = state.streams.values().any(Stream::lags);
-        state.log_again = state.log_lags.then(|| self.inner.clock.now().after(LOG_AGAIN));
+        state.log_again = state.log_lags.then(|| Instant::now() + LOG_AGAIN);
     }
 
     /// The log lacks something from now on: it is tried again after a while.
     pub(super) fn log_lags(&self, state: &mut State) {
         state.log_lags = true;
         if state.log_again.is_none() && state.end.is_none() {
-            let now = self.inner.clock.now();
-            state.log_again = Some(now.after(LOG_AGAIN));
-            self.schedule(state, now);
+            state.log_again = Some(Instant::now() + LOG_AGAIN);
+            self.schedule(state, self.inner.clock.now());
         }
     }
 

@@ -88,8 +88,8 @@ pub(super) struct State {
     pub(super) kept: Kept,
     /// The log lacks something of some stream; see `backlog`.
     pub(super) log_lags: bool,
-    /// When the log is tried again.
-    pub(super) log_again: Option<Time>,
+    /// When the log is tried again, by a clock that cannot be set.
+    pub(super) log_again: Option<Instant>,
     /// Some note is out of date, and the next append renews it.
     pub(super) renew_notes: bool,
     /// The last events could not be logged; said once, not for each.
@@ -415,7 +415,7 @@ impl Session {
         if self.use_lags() {
             self.save(&mut state);
         }
-        if state.log_again.is_some_and(|again| now >= again) {
+        if state.log_again.is_some_and(|again| Instant::now() >= again) {
             self.catch_log_up(&mut state);
         }
         self.schedule(&mut state, now);
@@ -435,14 +435,15 @@ impl Session {
         let idle = limits.idle_ttl.map(|ttl| self.last_used().after(ttl));
         let old = limits.max_lifetime.map(|age| self.created.after(age));
         let stale = state.kept.oldest.filter(|_| !state.trimming);
-        let rest = state.trim_again.map_or(Duration::ZERO, |again| again - Instant::now());
-        let stale = stale.map(|oldest| oldest.after(limits.event_ttl).max(now.after(rest)));
+        let at = |instant: Instant| now.after(instant - Instant::now());
+        let stale = stale.map(|oldest| oldest.after(limits.event_ttl).max(state.trim_again.map_or(now, at)));
+        let lags = state.log_again.map(at);
         let tired = limits.dormant_after.map(|quiet| match self.last_used().after(quiet) {
             // It was due and could not be done.
             due if due <= now => now.after(quiet),
             due => due,
         });
-        let Some(next) = [idle, old, stale, tired, state.log_again].into_iter().flatten().min() else {
+        let Some(next) = [idle, old, stale, tired, lags].into_iter().flatten().min() else {
             return;
         };
         let next = Instant::now() + next.since(now).clamp(Duration::from_millis(1), MAX_REST);

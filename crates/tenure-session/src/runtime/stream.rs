@@ -410,9 +410,9 @@ impl Session {
             stream.wake_reader();
         } else {
             self.deliver_event(stream, event, position, is_doubtful);
-            state.bound_unlogged();
         }
         if position.is_none() {
+            state.bound_unlogged();
             self.log_lags(state);
         }
     }
