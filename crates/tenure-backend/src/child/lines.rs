@@ -1,7 +1,11 @@
 //! Lines of bounded length from a stream of bytes.
 
-use bytes::{Buf, Bytes, BytesMut};
+use std::os::fd::AsFd;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use futures_util::FutureExt;
 use memchr::memchr;
+use rustix::io::ioctl_fionread;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// How much of a line that is too long is shown.
@@ -22,11 +26,16 @@ pub(super) struct Lines<R> {
     /// Up to here there is no end of a line.
     searched: usize,
     max: usize,
+    /// Bytes that may still be read; usually as many as there are.
+    left: usize,
+    /// The ends of a line that is too long and not over.
+    long: Option<(Bytes, BytesMut)>,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     pub(super) fn new(from: R, max: usize) -> Self {
-        Self { from, buffer: BytesMut::with_capacity(8 << 10), searched: 0, max }
+        let buffer = BytesMut::with_capacity(8 << 10);
+        Self { from, buffer, searched: 0, max, left: usize::MAX, long: None }
     }
 
     /// The next line; `None` at the end. What is left without an end of line is a line too.
@@ -35,23 +44,36 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     /// Nothing is lost when it is dropped.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
         loop {
-            let end = memchr(b'\n', &self.buffer[self.searched..]).map(|at| self.searched + at);
-            if let Some(end) = end.filter(|end| *end <= self.max) {
-                let line = self.take(end);
-                self.buffer.advance(1);
-                return Ok(Some(Line::Whole(line)));
+            if let Some(line) = self.buffered() {
+                return Ok(Some(line));
             }
-            self.searched = self.buffer.len();
-            if self.searched > self.max {
-                let start = self.take(SHOWN.min(self.max));
-                let end = self.skip().await?;
-                return Ok(Some(Line::TooLong(start, end)));
+            let read = self.from.read_buf(&mut (&mut self.buffer).limit(self.left)).await?;
+            if self.left != usize::MAX {
+                self.left -= read;
             }
-            if self.from.read_buf(&mut self.buffer).await? == 0 {
-                let left = self.take(self.buffer.len());
-                return Ok((!left.is_empty()).then_some(Line::Whole(left)));
+            if read == 0 {
+                return Ok(self.rest());
             }
         }
+    }
+
+    /// A line that is there as a whole.
+    fn buffered(&mut self) -> Option<Line> {
+        if self.long.is_some() {
+            return self.skip();
+        }
+        let end = memchr(b'\n', &self.buffer[self.searched..]).map(|at| self.searched + at);
+        if let Some(end) = end.filter(|end| *end <= self.max) {
+            let line = self.take(end);
+            self.buffer.advance(1);
+            return Some(Line::Whole(line));
+        }
+        self.searched = self.buffer.len();
+        if self.searched <= self.max {
+            return None;
+        }
+        self.long = Some((self.take(SHOWN.min(self.max)), BytesMut::new()));
+        self.skip()
     }
 
     fn take(&mut self, length: usize) -> Bytes {
@@ -63,42 +85,111 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         line.freeze()
     }
 
-    /// Passes over everything up to the end of the line, and returns the last of it.
-    async fn skip(&mut self) -> std::io::Result<Bytes> {
-        let mut end = BytesMut::new();
-        loop {
-            let at = memchr(b'\n', &self.buffer);
-            let piece = &self.buffer[..at.unwrap_or(self.buffer.len())];
-            end.extend_from_slice(&piece[piece.len().saturating_sub(KEPT)..]);
-            end.advance(end.len().saturating_sub(KEPT));
-            if let Some(at) = at {
-                self.buffer.advance(at + 1);
-                return Ok(end.freeze());
-            }
-            self.buffer.clear();
-            if self.from.read_buf(&mut self.buffer).await? == 0 {
-                return Ok(end.freeze());
-            }
+    /// Passes over what is there of a line that is too long, but for its end.
+    fn skip(&mut self) -> Option<Line> {
+        let (start, mut end) = self.long.take()?;
+        let at = memchr(b'\n', &self.buffer);
+        let piece = &self.buffer[..at.unwrap_or(self.buffer.len())];
+        end.extend_from_slice(&piece[piece.len().saturating_sub(KEPT)..]);
+        end.advance(end.len().saturating_sub(KEPT));
+        if let Some(at) = at {
+            self.buffer.advance(at + 1);
+            return Some(Line::TooLong(start, end.freeze()));
         }
+        self.buffer.clear();
+        self.long = Some((start, end));
+        None
+    }
+
+    /// Nothing more can be read.
+    fn rest(&mut self) -> Option<Line> {
+        if let Some((start, end)) = self.long.take() {
+            return Some(Line::TooLong(start, end.freeze()));
+        }
+        let left = self.take(self.buffer.len());
+        (!left.is_empty()).then_some(Line::Whole(left))
+    }
+}
+
+impl<R: AsyncRead + AsFd + Unpin> Lines<R> {
+    /// Ends with what is in the pipe now, whether or not that is its end.
+    pub(super) fn end_with_what_is_there(&mut self) {
+        let there = ioctl_fionread(&self.from).ok().and_then(|there| usize::try_from(there).ok());
+        // A pipe can always say. If not, whoever reads has to stop by himself.
+        self.left = there.unwrap_or(usize::MAX);
+    }
+
+    /// Whether the other end is closed, if that can be said without waiting.
+    pub(super) fn is_at_end(&mut self) -> bool {
+        matches!(self.from.read(&mut [0]).now_or_never(), Some(Ok(0)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::ReadBuf;
+
     use super::*;
 
     async fn all(text: &[u8], max: usize) -> Vec<String> {
         let mut lines = Lines::new(text, max);
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
-            found.push(match line {
-                Line::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
-                Line::TooLong(start, end) => {
-                    format!("{}…{}", String::from_utf8_lossy(&start), String::from_utf8_lossy(&end))
-                }
-            });
+            found.push(shown(&line));
         }
         found
+    }
+
+    fn shown(line: &Line) -> String {
+        match line {
+            Line::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
+            Line::TooLong(start, end) => {
+                format!("{}…{}", String::from_utf8_lossy(start), String::from_utf8_lossy(end))
+            }
+        }
+    }
+
+    /// Yields one byte at a time, and asks to be polled again before each.
+    struct Slow<'a>(&'a [u8], bool);
+
+    impl AsyncRead for Slow<'_> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            self.1 = !self.1;
+            if self.1 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if let Some((first, rest)) = self.0.split_first() {
+                buf.put_slice(&[*first]);
+                self.0 = rest;
+            }
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_lost_when_a_line_is_given_up_and_asked_for_again() {
+        let text = [&b"one\n"[..], &b"x".repeat(100), b"end\ntwo\n", &b"y".repeat(20)].concat();
+        let mut lines = Lines::new(Slow(&text, false), 10);
+        let mut found = Vec::new();
+        loop {
+            // Each future is dropped at its first pause.
+            let Some(line) = lines.next().now_or_never() else { continue };
+            let Some(line) = line.unwrap() else { break };
+            found.push(shown(&line));
+        }
+        let end = "x".repeat(KEPT - 3) + "end";
+        assert_eq!(
+            found,
+            ["one", &format!("xxxxxxxxxx…{end}"), "two", &format!("yyyyyyyyyy…{}", "y".repeat(10))]
+        );
     }
 
     #[tokio::test]
