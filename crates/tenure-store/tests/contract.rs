@@ -7,6 +7,7 @@ use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_testkit::crash::{Crashing, Last};
 use tenure_testkit::faulty::Faulty;
+use tenure_testkit::late::Late;
 use tenure_testkit::store_contract;
 
 #[tokio::test]
@@ -17,6 +18,11 @@ async fn memory_keeps_the_contract() {
 #[tokio::test]
 async fn the_faulty_wrapper_keeps_the_contract_while_it_has_no_fault() {
     store_contract::all(|| Arc::new(Faulty::new(Arc::new(Memory::new())))).await;
+}
+
+#[tokio::test]
+async fn the_late_wrapper_keeps_the_contract_while_it_holds_nothing_back() {
+    store_contract::all(|| Arc::new(Late::new(Arc::new(Memory::new())))).await;
 }
 
 #[tokio::test]

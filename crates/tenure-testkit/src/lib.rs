@@ -8,6 +8,7 @@ pub mod fake_backend;
 pub mod fake_client;
 pub mod fake_responder;
 pub mod faulty;
+pub mod late;
 pub mod responder_contract;
 pub mod runtime;
 pub mod sse;

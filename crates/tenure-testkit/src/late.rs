@@ -1,0 +1,236 @@
+//! A store whose writes take effect when the test says so, and a caller who leaves at a given point.
+//!
+//! A write that was asked for takes effect in its turn, also if its future was dropped meanwhile: so does an engine
+//! that has the write in its queue. Reads are answered at once, from the writes that have taken effect. A test that lets its
+//! caller leave after every number of steps has seen every moment at which a client can hang up.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::port::BoxFuture;
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{
+    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
+    Store, StoreError, Stored, Stretch, Survey, Version,
+};
+use tokio::sync::{oneshot, watch};
+
+/// How often other tasks get their turn between two steps.
+const TURNS: usize = 40;
+
+/// A store around a store, whose writes can be held back.
+pub struct Late {
+    inner: Arc<dyn Store>,
+    held: AtomicBool,
+    waiting: Mutex<VecDeque<Waiting>>,
+    lists_held: watch::Sender<bool>,
+    lists: AtomicUsize,
+}
+
+/// A write that was asked for and has not taken effect.
+type Waiting = Box<dyn FnOnce(&dyn Store) -> BoxFuture<()> + Send>;
+
+impl Late {
+    /// A store that works at once until told otherwise.
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Self {
+            inner,
+            held: AtomicBool::new(false),
+            waiting: Mutex::default(),
+            lists_held: watch::Sender::new(false),
+            lists: AtomicUsize::new(0),
+        }
+    }
+
+    /// Holds back every write from now on.
+    pub fn hold(&self) {
+        self.held.store(true, Ordering::SeqCst);
+    }
+
+    /// How many writes are held back.
+    pub fn waiting(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
+    /// Lets the oldest write that is held back take effect. False if there is none.
+    pub async fn land_one(&self) -> bool {
+        let Some(write) = self.waiting.lock().pop_front() else { return false };
+        write(self.inner.as_ref()).await;
+        true
+    }
+
+    /// Lets all writes take effect, and holds back none from now on.
+    pub async fn let_go(&self) {
+        self.held.store(false, Ordering::SeqCst);
+        while self.land_one().await {}
+    }
+
+    /// Makes lists be read at once but answered only after [`Late::answer_lists`].
+    pub fn hold_answers_of_lists(&self) {
+        self.lists_held.send_replace(true);
+    }
+
+    /// Lets lists be answered.
+    pub fn answer_lists(&self) {
+        self.lists_held.send_replace(false);
+    }
+
+    /// How many lists were asked for.
+    pub fn lists(&self) -> usize {
+        self.lists.load(Ordering::SeqCst)
+    }
+
+    fn write<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&dyn Store) -> Stored<T> + Send + 'static,
+    ) -> Stored<T> {
+        if !self.held.load(Ordering::SeqCst) {
+            return operation(self.inner.as_ref());
+        }
+        let (tell, told) = oneshot::channel();
+        self.waiting.lock().push_back(Box::new(move |store| {
+            let write = operation(store);
+            // The caller may be gone.
+            Box::pin(async move { drop(tell.send(write.await)) })
+        }));
+        Box::pin(async move { told.await.unwrap_or(Err(StoreError::Unknown)) })
+    }
+}
+
+/// Lets a caller leave after this many steps, and returns its answer if that came before. One step is to look
+/// for the answer, the next lets one write take effect, and so on. Other tasks run between the steps, and after the
+/// last one, so they have begun the work that the caller left to them.
+pub async fn leave_after<T>(steps: usize, store: &Late, call: impl Future<Output = T>) -> Option<T> {
+    let answer = {
+        let mut call = pin!(call);
+        let mut answer = None;
+        for step in 0..steps {
+            if step % 2 == 1 {
+                store.land_one().await;
+            } else if let Poll::Ready(ready) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                answer = Some(ready);
+                break;
+            }
+            let_others_run().await;
+        }
+        answer
+    };
+    let_others_run().await;
+    answer
+}
+
+/// Gives the tasks of a runtime with one thread time for all they can do now.
+pub async fn let_others_run() {
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Store for Late {
+    fn put(
+        &self,
+        key: RecordKey,
+        value: Bytes,
+        expected: Expected,
+        deadline: Option<Time>,
+    ) -> Stored<Version> {
+        self.write(move |store| store.put(key, value, expected, deadline))
+    }
+
+    fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
+        self.inner.get(key)
+    }
+
+    fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
+        self.inner.peek(key)
+    }
+
+    fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
+        self.write(move |store| store.delete(key, expected))
+    }
+
+    fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
+        self.inner.expired(space, now, limit)
+    }
+
+    fn list(
+        &self,
+        space: Space,
+        after: Option<SessionKey>,
+        limit: usize,
+    ) -> Stored<Vec<(SessionKey, Record)>> {
+        self.lists.fetch_add(1, Ordering::SeqCst);
+        let (list, mut held) = (self.inner.list(space, after, limit), self.lists_held.subscribe());
+        Box::pin(async move {
+            let listed = list.await;
+            held.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
+            listed
+        })
+    }
+
+    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
+        self.write(move |store| store.claim(session, node, expected))
+    }
+
+    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
+        self.inner.owner(session)
+    }
+
+    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
+        self.write(move |store| store.release(session, epoch))
+    }
+
+    fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
+        self.write(move |store| store.append(session, epoch, batch))
+    }
+
+    fn read(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Position,
+        limit: ReadLimit,
+    ) -> Stored<Stretch> {
+        self.inner.read(session, stream, after, limit)
+    }
+
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+        self.write(move |store| store.trim(session, keep))
+    }
+
+    fn drop_session(&self, session: SessionKey) -> Stored<()> {
+        self.write(move |store| store.drop_session(session))
+    }
+
+    fn tail(&self, session: SessionKey) -> Stored<Position> {
+        self.inner.tail(session)
+    }
+
+    fn survey(&self, session: SessionKey) -> Stored<Survey> {
+        self.inner.survey(session)
+    }
+
+    fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {
+        self.write(move |store| store.restore(session, log))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.inner.trouble()
+    }
+}
+
+impl std::fmt::Debug for Late {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Late")
+    }
+}
