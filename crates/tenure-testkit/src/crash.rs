@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
@@ -27,7 +28,9 @@ pub enum Last {
 
 /// A store around a store, for a process that dies.
 pub struct Crashing {
-    inner: Arc<dyn Store>,
+    /// `None` when the process is dead: then it has nothing open any more, although callers may still wait.
+    inner: Arc<Mutex<Option<Arc<dyn Store>>>>,
+    capabilities: Capabilities,
     /// Writes that still succeed.
     left: AtomicU64,
     last: Last,
@@ -37,7 +40,13 @@ pub struct Crashing {
 impl Crashing {
     /// A store whose process dies in the write after this many.
     pub fn after(inner: Arc<dyn Store>, writes: u64, last: Last) -> Self {
-        Self { inner, left: AtomicU64::new(writes), last, dead: watch::Sender::new(false) }
+        let (capabilities, left) = (inner.capabilities(), AtomicU64::new(writes));
+        let (inner, dead) = (Arc::new(Mutex::new(Some(inner))), watch::Sender::new(false));
+        Self { inner, capabilities, left, last, dead }
+    }
+
+    fn inner(&self) -> Option<Arc<dyn Store>> {
+        self.inner.lock().clone()
     }
 
     /// Resolves when the process is dead.
@@ -52,10 +61,8 @@ impl Crashing {
     }
 
     fn read<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Stored<T>) -> Stored<T> {
-        if self.is_dead() {
-            return Box::pin(std::future::pending());
-        }
-        let (read, mut dead) = (operation(self.inner.as_ref()), self.dead.subscribe());
+        let Some(inner) = self.inner() else { return Box::pin(std::future::pending()) };
+        let (read, mut dead) = (operation(inner.as_ref()), self.dead.subscribe());
         Box::pin(async move {
             let died = async move { dead.wait_for(|dead| *dead).await.is_ok() };
             tokio::select! {
@@ -68,20 +75,20 @@ impl Crashing {
     }
 
     fn write<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Stored<T>) -> Stored<T> {
-        if self.is_dead() {
-            return Box::pin(std::future::pending());
-        }
+        let Some(inner) = self.inner() else { return Box::pin(std::future::pending()) };
         let take = |left: u64| left.checked_sub(1);
         if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
             return self.read(operation);
         }
-        let (last, dead) = (self.last, self.dead.clone());
-        let write = (last == Last::Done).then(|| operation(self.inner.as_ref()));
+        let (open, dead) = (Arc::clone(&self.inner), self.dead.clone());
+        let write = (self.last == Last::Done).then(|| operation(inner.as_ref()));
+        drop(inner);
         Box::pin(async move {
             if let Some(write) = write {
                 // Whatever the engine said to it, nobody is left to hear it.
                 drop(write.await);
             }
+            drop(open.lock().take());
             dead.send_replace(true);
             std::future::pending().await
         })
@@ -104,7 +111,7 @@ impl Store for Crashing {
     }
 
     fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
-        if self.is_dead() { None } else { self.inner.peek(key) }
+        self.inner()?.peek(key)
     }
 
     fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
@@ -171,11 +178,11 @@ impl Store for Crashing {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        self.capabilities
     }
 
     fn trouble(&self) -> Option<String> {
-        self.inner.trouble()
+        self.inner()?.trouble()
     }
 }
 

@@ -32,9 +32,11 @@ pub struct Faulty {
     trims: AtomicU64,
     puts_held: watch::Sender<bool>,
     next_put_held: AtomicBool,
-    puts_fail: AtomicBool,
+    puts_fail: Mutex<Option<StoreError>>,
     puts: AtomicU64,
+    all_due: AtomicBool,
     lost: Mutex<Option<Last>>,
+    lost_delete: Mutex<Option<Last>>,
     looks: watch::Sender<Looks>,
 }
 
@@ -61,9 +63,11 @@ impl Faulty {
             trims: AtomicU64::new(0),
             puts_held: watch::Sender::new(false),
             next_put_held: AtomicBool::new(false),
-            puts_fail: AtomicBool::new(false),
+            puts_fail: Mutex::new(None),
             puts: AtomicU64::new(0),
+            all_due: AtomicBool::new(false),
             lost: Mutex::new(None),
+            lost_delete: Mutex::new(None),
             looks: watch::Sender::default(),
         }
     }
@@ -142,12 +146,27 @@ impl Faulty {
 
     /// Makes every write of a record fail, or work again.
     pub fn fail_puts(&self, fail: bool) {
-        self.puts_fail.store(fail, Ordering::SeqCst);
+        *self.puts_fail.lock() = fail.then(fault);
+    }
+
+    /// Makes every write of a record fail like this.
+    pub fn fail_puts_with(&self, error: StoreError) {
+        *self.puts_fail.lock() = Some(error);
+    }
+
+    /// Makes it list every record as due from now on, over and over, whether or not it is.
+    pub fn say_that_all_is_due(&self) {
+        self.all_due.store(true, Ordering::SeqCst);
     }
 
     /// Makes the answer to the next write of a record be lost; the write itself is done or not.
     pub fn lose_answer_of_next_put(&self, put: Last) {
         *self.lost.lock() = Some(put);
+    }
+
+    /// Makes the answer to the next removal of a record be lost; the removal itself is done or not.
+    pub fn lose_answer_of_next_delete(&self, delete: Last) {
+        *self.lost_delete.lock() = Some(delete);
     }
 
     /// How many writes of records were tried.
@@ -185,15 +204,13 @@ impl Faulty {
     fn fault(&self) -> Option<StoreError> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         let fails = self.broken.load(Ordering::SeqCst) || call == self.fail_at.load(Ordering::SeqCst);
-        fails.then(|| StoreError::Unavailable("a fault for testing".to_owned()))
+        fails.then(fault)
     }
 
     /// As [`Faulty::run`], but not counted: the runtime does these by itself, at times a test cannot know.
     fn run_uncounted<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Stored<T>) -> Stored<T> {
         if self.broken.load(Ordering::SeqCst) {
-            return Box::pin(std::future::ready(Err(StoreError::Unavailable(
-                "a fault for testing".to_owned(),
-            ))));
+            return Box::pin(std::future::ready(Err(fault())));
         }
         operation(self.inner.as_ref())
     }
@@ -206,6 +223,10 @@ impl Faulty {
     }
 }
 
+fn fault() -> StoreError {
+    StoreError::Unavailable("a fault for testing".to_owned())
+}
+
 impl Store for Faulty {
     fn put(
         &self,
@@ -215,10 +236,12 @@ impl Store for Faulty {
         deadline: Option<Time>,
     ) -> Stored<Version> {
         self.puts.fetch_add(1, Ordering::SeqCst);
-        if self.puts_fail.load(Ordering::SeqCst) {
-            return Box::pin(std::future::ready(Err(StoreError::Unavailable(
-                "a fault for testing".to_owned(),
-            ))));
+        if let Some(error) = self.puts_fail.lock().clone() {
+            // Not at once, so that a caller that repeats without a pause lets other tasks run.
+            return Box::pin(async move {
+                tokio::task::yield_now().await;
+                Err(error)
+            });
         }
         let lost = self.lost.lock().take();
         let put = match lost {
@@ -248,14 +271,28 @@ impl Store for Faulty {
     }
 
     fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
-        self.run(|store| store.delete(key, expected))
+        let lost = self.lost_delete.lock().take();
+        if lost == Some(Last::Undone) {
+            return Box::pin(std::future::ready(Err(StoreError::Unknown)));
+        }
+        let delete = self.run(|store| store.delete(key, expected));
+        Box::pin(async move {
+            let outcome = delete.await;
+            if lost.is_some() { Err(StoreError::Unknown) } else { outcome }
+        })
     }
 
     fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
         let looks = self.looks.clone();
         looks.send_modify(|looks| looks.all += 1);
         let look = self.run_uncounted(|store| store.expired(space, now, limit));
+        let all = self.all_due.load(Ordering::SeqCst).then(|| self.inner.list(space, None, limit));
         Box::pin(async move {
+            if let Some(all) = all {
+                let all: Vec<_> = all.await?;
+                let due = all.iter().map(|(key, record)| (RecordKey { space, key: *key }, record.version));
+                return Ok(due.cycle().take(limit).collect());
+            }
             let due = look.await;
             if due.as_ref().is_ok_and(Vec::is_empty) {
                 looks.send_modify(|looks| looks.idle += 1);
