@@ -217,16 +217,19 @@ impl Inner {
     ) -> Result<bool, StoreError> {
         let now = self.clock.now();
         let until = now.after(self.limits.tombstone_ttl);
-        if !operate::entomb(self.store.as_ref(), dormant, end, now, until).await? {
+        let tombstone = Tombstone::new(dormant.record.owner.as_deref(), end, now);
+        let leaving = self.census.leaving(dormant.key, dormant.owner());
+        let (key, version) = (dormant.key, dormant.version);
+        if !operate::entomb(self.store.as_ref(), key, version, &tombstone, until).await? {
             return Ok(false);
         }
         if self.entombed(&dormant.key, end) {
             // It rose just before; its end in memory does the rest.
             return Ok(true);
         }
+        leaving.left();
         tracing::debug!(session = ?dormant.key, how = ?end, "dormant session ended");
         self.ended.fetch_add(1, Ordering::Relaxed);
-        self.census.leave(dormant.key, &dormant.owner(), Time(dormant.record.created) < self.began);
         self.remember_end(dormant.key, until).await;
         if let Err(error) = self.store.drop_session(dormant.key).await {
             tracing::warn!(session = ?dormant.key, %error, "could not drop the events of an ended session");

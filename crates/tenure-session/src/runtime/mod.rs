@@ -34,7 +34,7 @@ mod sweep;
 mod wake;
 
 pub use call::Answer;
-pub(crate) use census::{Census, Seat};
+pub(crate) use census::{Census, Leaving, Seat};
 pub use operate::{Existing, NotAdopted, SavedSession, adopt, revoke};
 pub use reader::{Item, Reader};
 pub use reopen::noted_requests;

@@ -9,11 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::session::SessionInfo;
-use super::sessions::Sessions;
-use super::wake::Dormant;
+use super::sessions::{Inner, Sessions};
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::Time;
-use crate::port::store::{Expected, RecordKey, SavedLog, Store, StoreError};
+use crate::port::store::{Expected, Record, RecordKey, SavedLog, Store, StoreError, Version};
 use crate::record::{End, Kept, SessionRecord, Tombstone, Unreadable};
 
 /// How long the place of a session is held while it is being replaced, should that be cut short.
@@ -77,18 +76,32 @@ impl Sessions {
     /// # Cancel safety
     /// Dropped early it may leave its events without a record, or a tombstone in place of what was to be replaced.
     pub async fn adopt(&self, saved: SavedSession, existing: Existing) -> Result<(), NotAdopted> {
-        let inner = &self.0;
+        self.0.adopt(saved, existing).await
+    }
+}
+
+impl Inner {
+    async fn adopt(&self, saved: SavedSession, existing: Existing) -> Result<(), NotAdopted> {
         let (key, record) = (saved.key, Kept::decode(&saved.record)?);
-        if inner.waking.contains(&key) || inner.live.by_key(&key).is_some() {
+        if self.waking.contains(&key) || self.live.by_key(&key).is_some() {
             return Err(NotAdopted::Awake);
         }
-        let before = adopt(inner.store.as_ref(), saved, existing, inner.clock.now()).await?;
-        let earlier = |session: &SessionRecord| Time(session.created) < inner.began;
-        if let Some(Kept::Session(before)) = before {
-            inner.census.leave(key, &owner(&before), earlier(&before));
+        let before = before(self.store.as_ref(), key, existing).await?;
+        // Both are announced before anything is written, and the one that is there before the one that comes: they
+        // have the same key.
+        let session = before.as_ref().and_then(Before::session);
+        let leaving = session.map(|session| self.census.leaving(key, owner(session)));
+        let entering = match &record {
+            Kept::Session(session) => Some(self.census.enter(key, &owner(session))),
+            Kept::Tombstone(_) => None,
+        };
+        let (place, put) = put_back(self.store.as_ref(), saved, before.as_ref(), self.clock.now()).await;
+        if let (Some(leaving), Place::Emptied) = (leaving, place) {
+            leaving.left();
         }
-        if let Kept::Session(session) = record {
-            inner.census.enter(key, &owner(&session), earlier(&session));
+        put?;
+        if let Some(seat) = entering {
+            seat.keep();
         }
         Ok(())
     }
@@ -99,6 +112,9 @@ impl Sessions {
 ///
 /// # Errors
 /// As [`Sessions::adopt`].
+///
+/// # Cancel safety
+/// Dropped early it may leave its events without a record, or a tombstone in place of what was to be replaced.
 pub async fn adopt(
     store: &dyn Store,
     saved: SavedSession,
@@ -106,35 +122,86 @@ pub async fn adopt(
     now: Time,
 ) -> Result<Option<Kept>, NotAdopted> {
     Kept::decode(&saved.record)?;
-    let key = RecordKey::session(saved.key);
-    let Some(before) = store.get(key).await? else {
-        store.restore(saved.key, saved.log).await?;
-        store.put(key, saved.record, Expected::Absent, saved.deadline).await.map_err(exists)?;
-        return Ok(None);
-    };
+    let before = before(store, saved.key, existing).await?;
+    put_back(store, saved, before.as_ref(), now).await.1?;
+    Ok(before.and_then(|before| before.kept))
+}
+
+/// The record that has the name of a saved session, and may be replaced.
+struct Before {
+    record: Record,
+    /// Nothing if it cannot be read.
+    kept: Option<Kept>,
+}
+
+impl Before {
+    fn session(&self) -> Option<&SessionRecord> {
+        match &self.kept {
+            Some(Kept::Session(session)) => Some(session),
+            _ => None,
+        }
+    }
+
+    fn owner(&self) -> Option<&str> {
+        match self.kept.as_ref()? {
+            Kept::Session(session) => session.owner.as_deref(),
+            Kept::Tombstone(tombstone) => tombstone.owner.as_deref(),
+        }
+    }
+}
+
+async fn before(
+    store: &dyn Store,
+    key: SessionKey,
+    existing: Existing,
+) -> Result<Option<Before>, NotAdopted> {
+    let Some(record) = store.get(RecordKey::session(key)).await? else { return Ok(None) };
     if existing == Existing::Keep {
         return Err(NotAdopted::Exists);
     }
-    let kept = Kept::decode(&before.value).ok();
-    let owner = match &kept {
-        Some(Kept::Session(session)) => session.owner.as_deref(),
-        Some(Kept::Tombstone(tombstone)) => tombstone.owner.as_deref(),
-        None => None,
+    let kept = Kept::decode(&record.value).ok();
+    Ok(Some(Before { record, kept }))
+}
+
+/// The fate of the record in whose place a saved one is put.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It is there.
+    AsBefore,
+    /// It is gone, whether or not the saved one is there.
+    Emptied,
+}
+
+async fn put_back(
+    store: &dyn Store,
+    saved: SavedSession,
+    before: Option<&Before>,
+    now: Time,
+) -> (Place, Result<(), NotAdopted>) {
+    let key = RecordKey::session(saved.key);
+    let Some(before) = before else {
+        let put = async {
+            store.restore(saved.key, saved.log).await?;
+            store.put(key, saved.record, Expected::Absent, saved.deadline).await.map_err(exists)
+        };
+        return (Place::AsBefore, put.await.map(drop));
     };
     // Ended first: otherwise somebody could wake it and write to its log while that is being replaced.
-    let tombstone = Tombstone::new(owner, End::Revoked, now).encode();
+    let tombstone = Tombstone::new(before.owner(), End::Revoked, now).encode();
     let until = Some(now.after(REPLACING));
-    let version = store.put(key, tombstone, Expected::Version(before.version), until).await.map_err(awake)?;
-    let replaced = match store.restore(saved.key, saved.log).await {
-        Ok(()) => store.put(key, saved.record, Expected::Version(version), saved.deadline).await,
-        Err(error) => {
-            // The log is as it was; so shall be the record.
-            let _ = store.put(key, before.value, Expected::Version(version), before.deadline).await;
-            Err(error)
-        }
+    let Record { version, value, deadline } = before.record.clone();
+    let version = match store.put(key, tombstone, Expected::Version(version), until).await {
+        Ok(version) => version,
+        Err(error) => return (Place::AsBefore, Err(awake(error))),
     };
-    replaced?;
-    Ok(kept)
+    if let Err(error) = store.restore(saved.key, saved.log).await {
+        // The log is as it was; so shall be the record.
+        let undone = store.put(key, value, Expected::Version(version), deadline).await;
+        let place = if undone.is_ok() { Place::AsBefore } else { Place::Emptied };
+        return (place, Err(error.into()));
+    }
+    let put = store.put(key, saved.record, Expected::Version(version), saved.deadline).await;
+    (Place::Emptied, put.map(drop).map_err(NotAdopted::Store))
 }
 
 /// Ends a session in a store that no server has open. Returns whether there was one.
@@ -150,8 +217,8 @@ pub async fn revoke(
     loop {
         let Some(record) = store.get(RecordKey::session(key)).await? else { return Ok(false) };
         let Ok(Kept::Session(session)) = Kept::decode(&record.value) else { return Ok(false) };
-        let dormant = Dormant { key, version: record.version, record: session };
-        if entomb(store, &dormant, End::Revoked, now, now.after(tombstone_ttl)).await? {
+        let tombstone = Tombstone::new(session.owner.as_deref(), End::Revoked, now);
+        if entomb(store, key, record.version, &tombstone, now.after(tombstone_ttl)).await? {
             store.drop_session(key).await?;
             return Ok(true);
         }
@@ -162,16 +229,21 @@ pub async fn revoke(
 /// changed meanwhile.
 pub(super) async fn entomb(
     store: &dyn Store,
-    dormant: &Dormant,
-    end: End,
-    now: Time,
+    key: SessionKey,
+    version: Version,
+    tombstone: &Tombstone,
     until: Time,
 ) -> Result<bool, StoreError> {
-    let value = Tombstone::new(dormant.record.owner.as_deref(), end, now).encode();
-    let (key, expected) = (RecordKey::session(dormant.key), Expected::Version(dormant.version));
-    match store.put(key, value, expected, Some(until)).await {
+    let (key, value) = (RecordKey::session(key), tombstone.encode());
+    match store.put(key, value.clone(), Expected::Version(version), Some(until)).await {
         Ok(_) => Ok(true),
         Err(StoreError::Conflict { .. }) => Ok(false),
+        // The answer was lost. The session has ended if the tombstone is there.
+        Err(StoreError::Unknown) => match store.get(key).await? {
+            Some(record) if record.value == value => Ok(true),
+            Some(record) if record.version == version => Err(StoreError::Unknown),
+            _ => Ok(false),
+        },
         Err(error) => Err(error),
     }
 }

@@ -55,8 +55,6 @@ pub(super) struct Inner {
     pub(super) watchers: Watchers,
     pub(super) waking: Waking,
     pub(super) news: LastNews,
-    /// When this process began; older sessions were left by an earlier one.
-    pub(super) began: Time,
     /// Ends that are remembered, oldest first, each with the time when it is forgotten.
     pub(super) tombstones: Mutex<VecDeque<(Time, SessionKey)>>,
     created: AtomicU64,
@@ -110,7 +108,6 @@ pub(super) struct Versioned {
 impl Sessions {
     /// Starts the runtime. Must be called within a tokio runtime.
     pub fn start(parts: Parts) -> Self {
-        let began = parts.clock.now();
         let inner = Arc::new(Inner {
             live: Live::new(),
             store: parts.store,
@@ -129,7 +126,6 @@ impl Sessions {
             watchers: Watchers::default(),
             waking: Waking::default(),
             news: LastNews::default(),
-            began,
             tombstones: Mutex::default(),
             created: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -187,7 +183,7 @@ impl Sessions {
             return Err(bad_initialize("the params are too large").with("limit", limit));
         }
         let revision = Revision::negotiate(&asked.protocol_version);
-        let seat = inner.census.take(principal, &inner.limits)?;
+        let seat = inner.census.take(id.key(), principal, &inner.limits)?;
         let claiming = Claiming(Some((Arc::clone(inner), id.key())));
         let epoch = inner.store.claim(id.key(), inner.node, None).await.map_err(store_failed)?;
         let state = State::new(params.clone(), revision, seat);

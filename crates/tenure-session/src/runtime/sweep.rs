@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::sessions::Inner;
 use crate::id::Principal;
-use crate::port::clock::Time;
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
 use crate::record::{End, Kept};
 
@@ -22,11 +21,13 @@ const PAGE: usize = 256;
 /// Runs until the runtime stops.
 pub(super) async fn run(inner: Arc<Inner>) {
     let work = async {
-        count(&inner).await;
         let limits = &inner.limits;
         let shortest = limits.idle_ttl.unwrap_or(limits.tombstone_ttl).min(limits.tombstone_ttl);
         let every = (shortest / 8).clamp(Duration::from_secs(1), Duration::from_secs(5 * 60));
         loop {
+            if let Err(error) = count(&inner).await {
+                tracing::warn!(%error, "could not count the sessions in the store; going on later");
+            }
             if let Err(error) = sweep(&inner).await {
                 tracing::warn!(%error, "could not remove what has expired; trying again later");
             }
@@ -39,15 +40,15 @@ pub(super) async fn run(inner: Arc<Inner>) {
     }
 }
 
-/// Counts the sessions that an earlier process left.
-async fn count(inner: &Inner) {
+/// Counts the sessions that an earlier process left, once.
+async fn count(inner: &Inner) -> Result<(), StoreError> {
     let owner_of = |record: &Record| match Kept::decode(&record.value) {
-        Ok(Kept::Session(session)) if Time(session.created) < inner.began => {
+        Ok(Kept::Session(session)) => {
             Some(session.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named))
         }
         _ => None,
     };
-    inner.census.count(inner.store.as_ref(), Space::Session, owner_of).await;
+    inner.census.count(inner.store.as_ref(), Space::Session, owner_of).await
 }
 
 async fn sweep(inner: &Arc<Inner>) -> Result<(), StoreError> {

@@ -238,7 +238,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     };
     let survey = inner.store.survey(key).await.map_err(store_failed)?;
     let initialize = RawJson::of(&record.initialize);
-    let mut state = State::new(initialize.clone(), revision, inner.census.seat(&owner));
+    let mut state = State::new(initialize.clone(), revision, inner.census.seat_of(key, &owner));
     state.phase = phase;
     state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
     state.subscriptions = record.subscriptions.iter().map(|uri| uri.as_str().into()).collect();

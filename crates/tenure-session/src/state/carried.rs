@@ -58,8 +58,8 @@ impl States {
         record.head.standing(now).map_err(Fault::Lost)?;
         inner.check_size(record.data.len())?;
         inner.prolong(record.head_mut(), now);
-        let seat = self.seat(owner)?;
         let key = id.key(owner);
+        let seat = self.seat(key, owner)?;
         match inner.write(key, &mut record, Expected::Absent).await {
             Ok(version) => {
                 seat.keep();

@@ -332,6 +332,8 @@ impl State {
     }
 
     pub(super) async fn end(&self, end: End) -> Result<(), Fault> {
+        let head = self.0.seen.lock().record.head.clone();
+        let leaving = head.end.is_none().then(|| self.0.inner.leaving(self.0.key, &head));
         self.rewrite(|record, now| {
             // What has expired can still be deleted while its data are there. What has a tombstone was counted
             // out when that was written.
@@ -346,8 +348,9 @@ impl State {
             Ok(())
         })
         .await?;
-        let head = self.0.seen.lock().record.head.clone();
-        self.0.inner.left(self.0.key, &head);
+        if let Some(leaving) = leaving {
+            leaving.left();
+        }
         tracing::debug!(state = %self.label(), ?end, "state ended");
         Ok(())
     }

@@ -86,8 +86,6 @@ pub(super) struct Inner {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) limits: StateLimits,
     pub(super) census: Arc<Census>,
-    /// When this process began; older states were left by an earlier one.
-    pub(super) began: Time,
     pub(super) stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -103,9 +101,8 @@ impl States {
     /// States with nothing that runs in the background: none is removed, and those that are there are not counted,
     /// so that neither [`States::count`] nor the limits know of them. For a look into a store that no server has.
     pub fn at_rest(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits) -> Self {
-        let began = clock.now();
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        Self(Arc::new(Inner { store, clock, limits, census: Arc::default(), began, stop, tasks }))
+        Self(Arc::new(Inner { store, clock, limits, census: Arc::default(), stop, tasks }))
     }
 
     /// Stops what runs in the background; the states stay where they are.
@@ -143,10 +140,10 @@ impl States {
         head.id = owner.name().map(|_| id.cookie());
         head.idle_ms = new.idle_ttl.or(inner.limits.idle_ttl).map(millis);
         head.ends = new.max_lifetime.or(inner.limits.max_lifetime).map(|life| now.after(life).0);
-        let seat = self.seat(owner)?;
+        let key = id.key(owner);
+        let seat = self.seat(key, owner)?;
         let mut record = StateRecord { head: Arc::new(head), data: new.data };
         inner.prolong(record.head_mut(), now);
-        let key = id.key(owner);
         let version = inner.write(key, &mut record, Expected::Absent).await?;
         seat.keep();
         tracing::debug!(state = %label(&key), kind = %record.head.kind, "state made");
@@ -154,10 +151,10 @@ impl States {
     }
 
     /// The right to have one more.
-    pub(super) fn seat(&self, owner: &Principal) -> Result<Seat, Fault> {
+    pub(super) fn seat(&self, key: SessionKey, owner: &Principal) -> Result<Seat, Fault> {
         let limits = &self.0.limits;
         let (max, per_principal) = (limits.max_states, limits.max_states_per_principal);
-        self.0.census.try_take(owner, max, per_principal).map_err(|_| {
+        self.0.census.try_take(key, owner, max, per_principal).map_err(|_| {
             let error = Error::new(Reason::TooManyStates, "There are as many data sessions as there may be");
             Fault::Full(error.with("limit", max.min(per_principal)))
         })

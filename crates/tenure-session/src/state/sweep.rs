@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::record::{About, Head, StateRecord};
 use super::states::{Inner, label};
 use crate::id::{Principal, SessionKey};
-use crate::port::clock::Time;
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
 use crate::record::End;
+use crate::runtime::Leaving;
 
 /// How many records are handled at a time.
 const PAGE: usize = 64;
@@ -21,9 +21,11 @@ const UNREADABLE_AGAIN: Duration = Duration::from_secs(60 * 60);
 /// Runs until it is stopped.
 pub(super) async fn run(inner: Arc<Inner>) {
     let work = async {
-        count(&inner).await;
         let every = (inner.limits.tombstone_ttl / 8).clamp(Duration::from_secs(1), Duration::from_secs(60));
         loop {
+            if let Err(error) = count(&inner).await {
+                tracing::warn!(%error, "could not count the states in the store; going on later");
+            }
             if let Err(error) = sweep(&inner).await {
                 tracing::warn!(%error, "could not remove states that are over; trying again later");
             }
@@ -36,13 +38,13 @@ pub(super) async fn run(inner: Arc<Inner>) {
     }
 }
 
-/// Counts the states that an earlier process left.
-async fn count(inner: &Inner) {
+/// Counts the states that an earlier process left, once.
+async fn count(inner: &Inner) -> Result<(), StoreError> {
     let owner_of = |record: &Record| {
         let head = StateRecord::decode(&record.value).ok()?.head;
-        (head.end.is_none() && Time(head.created) < inner.began).then(|| owner(&head))
+        head.end.is_none().then(|| owner(&head))
     };
-    inner.census.count(inner.store.as_ref(), Space::State, owner_of).await;
+    inner.census.count(inner.store.as_ref(), Space::State, owner_of).await
 }
 
 async fn sweep(inner: &Inner) -> Result<(), StoreError> {
@@ -83,8 +85,8 @@ async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<(), S
         return inner.store.delete(key, version).await;
     }
     let now = inner.clock.now();
-    let head = record.head.clone();
-    if head.is_too_old(now) {
+    let leaving = inner.leaving(key.key, &record.head);
+    if record.head.is_too_old(now) {
         // It cannot be recovered, so its data go; its end is remembered.
         record.head_mut().end = Some(End::Expired);
         record.head_mut().used = now.0;
@@ -95,14 +97,14 @@ async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<(), S
     } else {
         inner.store.delete(key, version).await?;
     }
-    inner.left(key.key, &head);
+    leaving.left();
     Ok(())
 }
 
 impl Inner {
-    /// A state counts no more.
-    pub(super) fn left(&self, key: SessionKey, head: &Head) {
-        self.census.leave(key, &owner(head), Time(head.created) < self.began);
+    /// A state that is in the store is about to count no more.
+    pub(super) fn leaving(&self, key: SessionKey, head: &Head) -> Leaving<'_> {
+        self.census.leaving(key, owner(head))
     }
 }
 

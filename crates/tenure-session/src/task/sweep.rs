@@ -1,13 +1,12 @@
 //! Removes tasks whose time is up, and counts those that an earlier process left.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::record::TaskRecord;
 use super::tasks::{Inner, label};
-use crate::port::clock::Time;
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
 
 /// How many records are handled at a time.
@@ -19,12 +18,11 @@ const UNREADABLE_AGAIN: Duration = Duration::from_secs(60 * 60);
 /// Runs until it is stopped, or nobody keeps tasks any more.
 pub(super) async fn run(tasks: Weak<Inner>, stop: CancellationToken) {
     let work = async {
-        let mut every = Duration::ZERO;
-        if let Some(inner) = tasks.upgrade() {
-            count(&inner).await;
-            every = (inner.limits.max_ttl / 8).clamp(Duration::from_secs(1), Duration::from_secs(60));
-        }
         while let Some(inner) = tasks.upgrade() {
+            let every = (inner.limits.max_ttl / 8).clamp(Duration::from_secs(1), Duration::from_secs(60));
+            if let Err(error) = count(&inner).await {
+                tracing::warn!(%error, "could not count the tasks in the store; going on later");
+            }
             if let Err(error) = sweep(&inner).await {
                 tracing::warn!(%error, "could not remove tasks that are over; trying again later");
             }
@@ -38,12 +36,10 @@ pub(super) async fn run(tasks: Weak<Inner>, stop: CancellationToken) {
     }
 }
 
-async fn count(inner: &Arc<Inner>) {
-    let owner_of = |record: &Record| {
-        let head = TaskRecord::decode(&record.value).ok()?.head;
-        (Time(head.created) < inner.began).then(|| head.owner())
-    };
-    inner.census.count(inner.store.as_ref(), Space::Task, owner_of).await;
+/// Counts the tasks that an earlier process left, once.
+async fn count(inner: &Inner) -> Result<(), StoreError> {
+    let owner_of = |record: &Record| TaskRecord::decode(&record.value).ok().map(|record| record.head.owner());
+    inner.census.count(inner.store.as_ref(), Space::Task, owner_of).await
 }
 
 async fn sweep(inner: &Inner) -> Result<(), StoreError> {
@@ -86,7 +82,8 @@ async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<bool,
             return put_off.await.map(|_| true);
         }
     };
+    let leaving = inner.census.leaving(key.key, head.owner());
     inner.store.delete(key, version).await?;
-    inner.census.leave(key.key, &head.owner(), Time(head.created) < inner.began);
+    leaving.left();
     Ok(true)
 }

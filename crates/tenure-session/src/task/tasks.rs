@@ -18,7 +18,7 @@ use crate::call::TaskWish;
 use crate::error::{Error, Reason, RpcError};
 use crate::id::{Principal, Route, SessionKey};
 use crate::message::RawJson;
-use crate::port::clock::{Clock, Time};
+use crate::port::clock::Clock;
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreError, Version};
 use crate::runtime::Census;
 
@@ -42,8 +42,6 @@ pub(super) struct Inner {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) limits: TaskLimits,
     pub(super) census: Arc<Census>,
-    /// When this process began; older tasks were left by an earlier one.
-    pub(super) began: Time,
     /// Those that are being carried out, until their end is in the store.
     pub(super) live: Mutex<HashMap<SessionKey, Arc<Live>>>,
     pub(super) watchers: Watchers,
@@ -69,14 +67,12 @@ pub(super) enum Found {
 impl Tasks {
     /// Starts to keep tasks. Must be called within a tokio runtime.
     pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: TaskLimits) -> Self {
-        let began = clock.now();
         let inner = Arc::new_cyclic(|me| Inner {
             me: Weak::clone(me),
             store,
             clock,
             limits,
             census: Arc::default(),
-            began,
             live: Mutex::default(),
             watchers: Watchers::default(),
             stop: CancellationToken::new(),
@@ -186,12 +182,13 @@ impl Tasks {
 impl Inner {
     async fn begin(self: Arc<Self>, whose: Whose, tool: String, wish: TaskWish) -> Result<Begun, Error> {
         let limits = &self.limits;
-        let seat =
-            self.census.try_take(&whose.owner, limits.max, limits.max_per_principal).map_err(|_| {
-                let limit = limits.max.min(limits.max_per_principal);
-                Error::new(Reason::TooManyTasks, "There are as many tasks as there may be")
-                    .with("limit", limit)
-            })?;
+        let id = TaskId::random();
+        let key = id.key(&whose.owner, &whose.route);
+        let (max, per_principal) = (limits.max, limits.max_per_principal);
+        let seat = self.census.try_take(key, &whose.owner, max, per_principal).map_err(|_| {
+            Error::new(Reason::TooManyTasks, "There are as many tasks as there may be")
+                .with("limit", max.min(per_principal))
+        })?;
         let now = self.clock.now();
         // A task of no time could not be found even once.
         let ttl = wish.ttl.unwrap_or(limits.max_ttl).min(limits.max_ttl).max(Duration::from_secs(1));
@@ -205,8 +202,6 @@ impl Inner {
             poll_ms: millis(wish.poll.unwrap_or(limits.poll)),
             status: Status::Working,
         };
-        let id = TaskId::random();
-        let key = id.key(&whose.owner, &whose.route);
         let record = TaskRecord::begun(head.clone());
         let (value, deadline) = (record.encode(), Some(head.expires()));
         let version = match self.store.put(record_key(key), value, Expected::Absent, deadline).await {
@@ -300,8 +295,9 @@ impl Inner {
     /// Forgets a task of which its client never heard.
     async fn forget(&self, live: &Live) {
         self.live.lock().remove(&live.key);
+        let leaving = self.census.leaving(live.key, live.head.owner());
         match self.store.delete(record_key(live.key), live.version).await {
-            Ok(()) => self.census.leave(live.key, &live.head.owner(), false),
+            Ok(()) => leaving.left(),
             // It goes when its time is up.
             Err(error) => tracing::debug!(task = %label(live.key), %error, "a task is left to expire"),
         }

@@ -9,6 +9,7 @@
 mod asks;
 mod batches;
 mod calls;
+mod counts;
 mod crash;
 mod expiry;
 mod hardships;

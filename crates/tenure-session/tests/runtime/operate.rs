@@ -12,6 +12,7 @@ use tenure_session::{Limits, Reason, Session, SessionKey};
 use tenure_store::copy::save_log;
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
+use tenure_testkit::late::let_others_run;
 
 use crate::support::{World, next, resume, say};
 
@@ -140,6 +141,22 @@ async fn a_store_that_fails_has_what_it_had() {
         assert_eq!(end_of(store.as_ref(), key).await, None, "call {nth}");
         assert_eq!(save_log(store.as_ref(), key).await.unwrap(), saved.log, "call {nth}");
         world.find(&session).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_replacement_that_fails_halfway_leaves_the_count_right() {
+    // Reading it, writing the tombstone, exchanging the events, writing the record, and nothing at all.
+    for nth in 0..5 {
+        let (world, session) = left_behind().await;
+        let key = session.id().key();
+        let saved = save(world.store.inner().as_ref(), key).await;
+        let_others_run().await;
+        world.store.fail_nth(nth);
+        let replaced = world.sessions.adopt(saved, Existing::Replace).await;
+        assert_eq!(replaced.is_ok(), nth == 4, "call {nth}: {replaced:?}");
+        let there = end_of(world.store.inner().as_ref(), key).await.is_none();
+        assert_eq!(world.sessions.tallies().sessions, usize::from(there), "call {nth}");
     }
 }
 

@@ -1,8 +1,11 @@
 //! What happens when the store fails.
 
 use serde_json::json;
+use tenure_session::port::store::Store;
 use tenure_session::runtime::Item;
-use tenure_session::{Kind, Principal, Reason};
+use tenure_session::{Kind, Limits, Principal, Reason};
+use tenure_testkit::crash::Last;
+use tenure_testkit::late::let_others_run;
 use tenure_testkit::runtime::{self, parse};
 
 use crate::support::{World, all, gist, next, resume, say};
@@ -70,4 +73,27 @@ async fn finding_a_session_says_when_the_store_is_the_trouble() {
     let unknown = tenure_session::SessionId::random();
     let error = world.sessions.find(&unknown, &Principal::ANONYMOUS).await.unwrap_err();
     assert_eq!(error.reason(), Reason::StoreUnavailable);
+}
+
+#[tokio::test]
+async fn an_end_of_a_dormant_session_whose_answer_is_lost_is_the_end() {
+    for put in [Last::Done, Last::Undone] {
+        let world = World::new();
+        let session = world.session().await;
+        let world = world.killed(Limits::default());
+        let_others_run().await;
+        assert_eq!(world.sessions.tallies().sessions, 1);
+        world.store.lose_answer_of_next_put(put);
+        let deleted = world.sessions.delete(session.id(), &Principal::ANONYMOUS).await;
+        if put == Last::Undone {
+            assert_eq!(deleted.unwrap_err().reason(), Reason::StoreUnavailable);
+            assert_eq!(world.sessions.tallies().sessions, 1, "it goes on");
+            world.sessions.delete(session.id(), &Principal::ANONYMOUS).await.unwrap();
+        } else {
+            deleted.unwrap();
+        }
+        assert_eq!(world.sessions.tallies().sessions, 0, "{put:?}");
+        assert_eq!(world.store.owner(session.id().key()).await.unwrap(), None, "{put:?}");
+        assert_eq!(world.find(&session).await.unwrap_err().reason(), Reason::SessionDeleted, "{put:?}");
+    }
 }
