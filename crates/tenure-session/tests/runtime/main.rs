@@ -9,6 +9,7 @@
 mod asks;
 mod batches;
 mod calls;
+mod chaos;
 mod counts;
 mod crash;
 mod expiry;

@@ -42,10 +42,16 @@ impl World {
     }
 
     /// Another process on the same store; what this one was doing is lost, as after a kill.
-    pub(crate) fn killed(self, limits: Limits) -> Self {
-        // Whatever the old process still does, it reaches the store no more.
+    pub(crate) fn killed(mut self, limits: Limits) -> Self {
+        self.kill(limits);
+        self
+    }
+
+    /// Puts another process on the same store in the place of this one.
+    pub(crate) fn kill(&mut self, limits: Limits) {
+        // The old process may still do something, but nothing of it reaches the store.
         self.store.set_broken(true);
-        Self::at(self.clock, self.store.inner(), limits)
+        *self = Self::at(Arc::clone(&self.clock), self.store.inner(), limits);
     }
 
     /// The same session in the world of another process.

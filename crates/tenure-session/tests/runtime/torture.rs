@@ -24,10 +24,14 @@ const SEEDS_ON_DISK: u64 = 10;
 const STEPS: usize = 300;
 
 /// A small generator: the same seed gives the same run.
-struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -85,7 +89,7 @@ async fn run(seed: u64, store: Arc<dyn Store>) {
     let limits = Limits { max_tail_events: 3, max_session_events: 1_000_000, ..Limits::default() };
     let mut world = World::on(store, limits);
     let session = world.session().await;
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut dice = Dice::new(seed);
     let mut calls: Vec<Option<FakeCall>> = Vec::new();
     let mut clients = Vec::new();
     for id in 0..CALLS {
