@@ -171,8 +171,8 @@ fn write(what: String, cause: StoreError) -> CopyError {
 /// When the store fails.
 pub async fn save_log(store: &dyn Store, session: SessionKey) -> Result<SavedLog, StoreError> {
     let survey = store.survey(session).await?;
-    let mut log =
-        SavedLog { streams: Vec::with_capacity(survey.streams.len()), next_stream: survey.next_stream };
+    let (next_stream, trimmed) = (survey.next_stream, survey.kept.trimmed);
+    let mut log = SavedLog { streams: Vec::with_capacity(survey.streams.len()), next_stream, trimmed };
     for known in survey.streams {
         log.streams.extend(save_stream(store, session, known).await?);
     }

@@ -240,7 +240,8 @@ impl Log {
     }
 
     fn restore(saved: SavedLog) -> Self {
-        let mut log = Self { next_stream: saved.next_stream, ..Self::default() };
+        let (next_stream, trimmed) = (saved.next_stream, saved.trimmed);
+        let mut log = Self { next_stream, trimmed, ..Self::default() };
         let mut order = Vec::new();
         for stream in saved.streams {
             let id = stream.stream;

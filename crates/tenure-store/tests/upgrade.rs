@@ -1,7 +1,8 @@
 //! A store that an earlier version wrote opens, and its sessions go on.
 //!
 //! `fixtures/store-1.tar.gz` was written by the first version of the disk engine, before there were notes of open
-//! requests. Whoever changes the layout adds a fixture of the version before.
+//! requests, and `store-2.tar.gz` before a session remembered up to where its complete streams were trimmed away.
+//! A change of the layout comes with a fixture of the version before.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -9,10 +10,13 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tempfile::TempDir;
 use tenure_session::id::{EventId, Position, StreamId};
-use tenure_session::{Limits, Principal, Reason, SessionId};
-use tenure_store::disk::{Disk, Sync};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{Keep, NewEvent, Place, ReadLimit, Store};
+use tenure_session::{Limits, Principal, Reason, SessionId, SessionKey};
+use tenure_store::disk::{Disk, Sync, check};
 use tenure_testkit::fake_backend::FakeBackend;
 use tenure_testkit::runtime;
 
@@ -55,4 +59,35 @@ async fn sessions_of_the_first_layout_go_on() {
     assert_eq!(runtime::event(&mut replayed).await.unwrap().1["id"], 7);
     assert_eq!(runtime::event(&mut replayed).await, None);
     assert_eq!(session.info().subscriptions, ["test://a"]);
+}
+
+#[tokio::test]
+async fn a_session_whose_complete_streams_were_trimmed_away_without_a_word_goes_on() {
+    let folder = unpack("store-2.tar.gz");
+    let path = folder.path().join("store-2");
+    assert!(check(&path, |_| ()).unwrap().is_sound());
+    let store = Disk::open(&path, Sync::Os).unwrap();
+    let session = SessionKey::from_bytes([1; 16]);
+    let (all, nothing) = (
+        ReadLimit { events: usize::MAX, bytes: usize::MAX },
+        Keep { events: 0, bytes: usize::MAX, since: Time(0) },
+    );
+    let trimmed = async |stream: u32| {
+        store.read(session, StreamId::new(stream), Position::START, all).await.unwrap().trimmed
+    };
+    // Stream 1 is gone, and nothing says where it ended. 0 and 2 are open.
+    assert_eq!(
+        (trimmed(0).await, trimmed(1).await, trimmed(2).await),
+        (Position(2), Position(0), Position(6))
+    );
+    let survey = store.survey(session).await.unwrap();
+    let streams: Vec<_> = survey.streams.iter().map(|known| (known.stream.number(), known.last)).collect();
+    assert_eq!((streams, survey.next_stream), (vec![(0, Position(7)), (2, Position(6))], 3));
+    // From the next stream that goes, it is remembered.
+    let (_, epoch) = store.owner(session).await.unwrap().unwrap();
+    let (stream, body) = (StreamId::new(2), Bytes::new());
+    let end = NewEvent { stream, body, place: Place::End, at: Time(2_000) };
+    let end = store.append(session, epoch, vec![end]).await.unwrap()[0];
+    store.trim(session, nothing).await.unwrap();
+    assert_eq!((trimmed(0).await, trimmed(2).await), (Position(7), end));
 }

@@ -40,6 +40,8 @@ pub async fn all(open: impl Fn() -> Shared) {
     clause_17_concurrent_puts_have_one_winner(open()).await;
     clause_18_peek_says_what_get_says_or_nothing(open()).await;
     beside::clause_19_a_read_beside_a_trim_tells_of_every_gap(open()).await;
+    clause_20_a_stream_that_was_trimmed_away_says_so(open(), open()).await;
+    beside::clause_20_a_read_beside_the_last_trim_of_a_stream_tells_of_it(open()).await;
 }
 
 fn key() -> SessionKey {
@@ -350,7 +352,44 @@ async fn saved(store: &Shared, session: SessionKey) -> SavedLog {
         let (stream, note) = (known.stream, known.note);
         streams.push(SavedStream { stream, note, trimmed: stretch.trimmed, events: stretch.events });
     }
-    SavedLog { streams, next_stream: survey.next_stream }
+    SavedLog { streams, next_stream: survey.next_stream, trimmed: survey.kept.trimmed }
+}
+
+async fn clause_20_a_stream_that_was_trimmed_away_says_so(store: Shared, other: Shared) {
+    let (session, epoch) = owned(&store).await;
+    let end = |stream, body: &str| NewEvent { place: Place::End, ..event(stream, body) };
+    let note = |stream, body: &str| NewEvent { place: Place::Note, ..event(stream, body) };
+    let trimmed = async |store: &Shared, stream: u32| {
+        let stretch = store.read(session, StreamId::new(stream), Position::START, READ_ALL).await;
+        stretch.expect("reads").trimmed
+    };
+    let batch =
+        vec![event(0, "a"), event(1, "b"), end(1, "c"), note(2, "open"), event(3, "d"), event(0, "e")];
+    let first = store.append(session, epoch, batch).await.expect("appends");
+    store.trim(session, Keep { events: 2, ..KEEP_ALL }).await.expect("trims");
+    assert!(trimmed(&store, 1).await >= first[2], "all of it is gone");
+    assert_eq!(trimmed(&store, 0).await, first[0], "only its first event is gone");
+    assert_eq!(trimmed(&store, 2).await, Position::START, "it is open and had no event yet");
+    assert_eq!(trimmed(&store, 3).await, Position::START, "nothing of it is gone");
+    let rest = store.read(session, StreamId::new(3), first[4], READ_ALL).await.expect("reads");
+    assert_eq!((rest.events.len(), rest.trimmed), (0, Position::START), "nothing of it is gone nor left");
+    // The last event of a stream goes after others did, and only then is the stream complete.
+    store.trim(session, Keep { events: 0, ..KEEP_ALL }).await.expect("trims");
+    let last =
+        store.append(session, epoch, vec![end(3, "f"), end(2, ""), event(0, "g")]).await.expect("appends");
+    let kept = store.trim(session, Keep { events: 1, ..KEEP_ALL }).await.expect("trims");
+    let told = async |store: &Shared| {
+        for (stream, end) in [(1, first[2]), (3, last[0]), (2, last[1])] {
+            assert!(trimmed(store, stream).await >= end, "stream {stream} is gone");
+        }
+        assert_eq!(trimmed(store, 0).await, first[5], "it is open");
+        assert_eq!(store.survey(session).await.expect("surveys").kept.trimmed, kept.trimmed);
+    };
+    told(&store).await;
+    other.restore(session, saved(&store, session).await).await.expect("restores");
+    told(&other).await;
+    store.drop_session(session).await.expect("drops");
+    assert_eq!(trimmed(&store, 1).await, Position::START, "as if it had never been");
 }
 
 async fn clause_17_concurrent_puts_have_one_winner(store: Shared) {

@@ -127,7 +127,7 @@ pub struct Event {
 pub struct Stretch {
     /// The events, in order.
     pub events: Vec<Event>,
-    /// Events of the stream at or before this position may have been trimmed. See clause 19 of [`Store`].
+    /// Events of the stream at or before this position may have been trimmed. See clauses 19 and 20 of [`Store`].
     pub trimmed: Position,
 }
 
@@ -208,6 +208,8 @@ pub struct SavedLog {
     pub streams: Vec<SavedStream>,
     /// See [`Survey::next_stream`].
     pub next_stream: u32,
+    /// Everything at or before this position is gone, and with it the streams that were trimmed away.
+    pub trimmed: Position,
 }
 
 /// How an engine keeps what it was given.
@@ -300,6 +302,8 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 /// 18. `peek` says what `get` would say, or nothing.
 /// 19. A read beside a trim tells of every gap: an event after `after` that is left out, and that comes before
 ///     the last event of the stretch (or anywhere, if the stretch is empty), is at or before its `trimmed`.
+/// 20. A stream that was complete and was trimmed away whole does not look as if it had never been: `read` says
+///     that it was trimmed at or beyond its last event, also after a `restore`, until `drop_session`.
 pub trait Store: Send + Sync + 'static {
     /// Writes a record. See clauses 1–3.
     fn put(
@@ -337,7 +341,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Adds events. See clauses 8 and 9.
     fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>>;
-    /// Reads a stretch of a stream. See clauses 10 and 19.
+    /// Reads a stretch of a stream. See clauses 10, 19 and 20.
     fn read(
         &self,
         session: SessionKey,

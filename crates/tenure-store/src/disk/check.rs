@@ -200,8 +200,7 @@ impl Walk<'_> {
             let (stream, position) = layout::place_of_event(&entry.key)?;
             let session = session(&entry.key)?;
             let highest = if stream == layout::NO_STREAM {
-                // How many streams there were, which is no position.
-                layout::read_u64(value, 0).map(|_| 0)?
+                layout::read_gone(value)?.trimmed.0
             } else if position == Position::START {
                 layout::read_u64(value, 0)?
             } else {

@@ -73,8 +73,8 @@ impl Writer {
             log.bytes -= entry.bytes;
             log.trimmed = entry.position;
             removed.push(layout::event_key(&session, entry.stream, entry.position));
-            // An open stream keeps a mark, so that its next reader learns of the gap. Of a complete one only
-            // its number is remembered, so that no later stream takes it.
+            // An open stream keeps a mark, so that its next reader learns of the gap. Complete ones share an entry,
+            // which tells their readers the same, and keeps later streams from taking their numbers.
             if entry.place == Place::End {
                 log.next_stream = log.next_stream.max(entry.stream.number() + 1);
                 gone = true;
@@ -82,11 +82,12 @@ impl Writer {
             marks.insert(entry.stream, (entry.place == Place::Middle).then_some(entry.position));
         }
         log.marked_in = Some(self.progress.batch.load(Ordering::Acquire));
+        // What is said of complete streams comes before their own marks go, and all of it before any event goes: a
+        // reader that misses an event finds what covers it (`read::trimmed`).
         if gone {
-            let next = u64::from(log.next_stream).to_be_bytes();
-            self.batch.insert(&self.keyspaces.events, layout::next_stream_key(&session), next);
+            let gone = layout::Gone { next_stream: log.next_stream, trimmed: log.trimmed };
+            self.batch.insert(&self.keyspaces.events, layout::gone_key(&session), layout::gone_value(gone));
         }
-        // All marks come before all removals: whoever misses an event finds the mark (`read::read`).
         for (stream, mark) in marks {
             let key = layout::event_key(&session, stream, Position::START);
             match mark {
@@ -176,8 +177,9 @@ impl Writer {
             }
             self.sequence = self.sequence.max(saved.trimmed.0);
         }
-        let next = u64::from(log.next_stream).to_be_bytes();
-        self.batch.insert(events, layout::next_stream_key(&session), next);
+        let gone = layout::Gone { next_stream: log.next_stream, trimmed: log.trimmed };
+        self.batch.insert(events, layout::gone_key(&session), layout::gone_value(gone));
+        self.sequence = self.sequence.max(gone.trimmed.0);
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! How records and events lie on disk: the only file that knows keys and values.
 //!
 //! Numbers are big-endian, so that keys sort as numbers do. A stream's events lie together, in order. Every
-//! stream may have one entry at position 0, where no event is: it says up to where events were trimmed.
+//! stream may have one entry at position 0, where no event is: it says up to where events were trimmed. Streams that
+//! were trimmed away whole share one such entry per session, or they would take up room for ever ([`Gone`]).
 //! A store of an earlier format is opened if this one only added to it; see [`FORMAT`].
 
 use bytes::Bytes;
@@ -206,10 +207,47 @@ pub(super) fn stream_of_note(key: &[u8]) -> Option<StreamId> {
     Some(StreamId::new(u32::from_be_bytes(key.get(16..20)?.try_into().ok()?)))
 }
 
-/// Where a session's next stream number stands once streams were trimmed away: at a stream that is never used.
-pub(super) fn next_stream_key(session: &SessionKey) -> Vec<u8> {
+/// What is remembered of the streams of a session that were complete and were trimmed away, all together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Gone {
+    /// One more than the highest of their numbers.
+    pub(super) next_stream: u32,
+    /// None of them had an event after this position. Nothing of the session is kept at or before it.
+    pub(super) trimmed: Position,
+}
+
+/// Where that stands: at a stream that is never used.
+pub(super) fn gone_key(session: &SessionKey) -> Vec<u8> {
     event_key(session, NO_STREAM, Position::START)
+}
+
+pub(super) fn gone_value(gone: Gone) -> Vec<u8> {
+    let mut bytes = u64::from(gone.next_stream).to_be_bytes().to_vec();
+    bytes.extend_from_slice(&gone.trimmed.0.to_be_bytes());
+    bytes
+}
+
+/// Earlier versions wrote the number of the next stream and nothing else, and read nothing else of it.
+pub(super) fn read_gone(bytes: &[u8]) -> Option<Gone> {
+    let next_stream = read_u64(bytes, 0)?.try_into().ok()?;
+    Some(Gone { next_stream, trimmed: Position(read_u64(bytes, 8).unwrap_or_default()) })
 }
 
 /// The number that no stream has.
 pub(super) const NO_STREAM: StreamId = StreamId::new(u32::MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earlier_and_later_versions_read_each_others_trimmed_streams() {
+        let gone = Gone { next_stream: 7, trimmed: Position(99) };
+        assert_eq!(read_gone(&gone_value(gone)), Some(gone));
+        // An earlier version reads this much, and writes this much over it.
+        assert_eq!(read_u64(&gone_value(gone), 0), Some(7));
+        assert_eq!(read_gone(&7_u64.to_be_bytes()), Some(Gone { trimmed: Position::START, ..gone }));
+        assert_eq!(read_gone(&[0; 7]), None);
+        assert_eq!(read_gone(&u64::MAX.to_be_bytes()), None);
+    }
+}

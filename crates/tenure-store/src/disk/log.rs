@@ -39,8 +39,9 @@ impl Log {
             let (key, value) = entry.into_inner()?;
             let Some((stream, position)) = layout::place_of_event(&key) else { continue };
             if stream == layout::NO_STREAM {
-                let next = layout::read_u64(&value, 0).and_then(|next| u32::try_from(next).ok());
-                log.next_stream = next.unwrap_or_default();
+                let gone = layout::read_gone(&value).unwrap_or_default();
+                log.next_stream = gone.next_stream;
+                log.trimmed = log.trimmed.max(gone.trimmed);
             } else if position == Position::START {
                 let mark = Position(layout::read_u64(&value, 0).unwrap_or_default());
                 log.trimmed = log.trimmed.max(mark);

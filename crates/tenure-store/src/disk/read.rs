@@ -79,11 +79,9 @@ pub(super) fn read(
     after: Position,
     limit: ReadLimit,
 ) -> Result<Stretch, fjall::Error> {
-    let start = layout::event_key(session, stream, Position(after.0.saturating_add(1)));
-    let end = layout::event_key(session, stream, Position(u64::MAX));
     let mut stretch = Stretch::default();
     let mut bytes = 0;
-    for entry in keyspaces.events.range(start..=end) {
+    for entry in events_after(keyspaces, session, stream, after) {
         if stretch.events.len() == limit.events {
             break;
         }
@@ -96,15 +94,62 @@ pub(super) fn read(
         }
         stretch.events.push(event);
     }
-    // The mark is read after the events, and a trim writes it before it removes any (`Writer::trim`). So if an event
-    // was left out because it is removed, the mark that covers it can be read by now. In the other order a trim
-    // between the two reads would take events that the mark does not tell of.
-    let mark = keyspaces.events.get(layout::event_key(session, stream, Position::START))?;
-    let mark = mark.and_then(|mark| layout::read_u64(&mark, 0)).map_or(Position::START, Position);
+    let first = stretch.events.first().map(|event| event.position);
+    let trimmed = trimmed(keyspaces, session, stream, first)?;
     // A trim that has got past the whole stretch meanwhile is for the next read to tell: what is missing of this one
-    // lies before its last event. To read again until the mark stands still might never end.
-    stretch.trimmed = stretch.events.last().map_or(mark, |last| mark.min(last.position));
+    // lies before its last event. To read again until nothing is trimmed meanwhile might never end.
+    stretch.trimmed = stretch.events.last().map_or(trimmed, |last| trimmed.min(last.position));
     Ok(stretch)
+}
+
+/// Up to where a stream was trimmed, of which events were read and `first` was the first that was there.
+///
+/// This comes after the events, and a trim writes what is read here before it removes any of them (`Writer::trim`). So
+/// if an event was missing because it is removed, what covers it can be read by now. In the other order a trim between
+/// the two reads would take events that nothing tells of.
+fn trimmed(
+    keyspaces: &Keyspaces,
+    session: &SessionKey,
+    stream: StreamId,
+    first: Option<Position>,
+) -> Result<Position, fjall::Error> {
+    let mark = keyspaces.events.get(layout::event_key(session, stream, Position::START))?;
+    if let Some(mark) = mark.and_then(|mark| layout::read_u64(&mark, 0)) {
+        return Ok(Position(mark));
+    }
+    // Without a mark nothing of the stream was trimmed, or all of it: its mark goes after this entry is there.
+    let gone = keyspaces.events.get(layout::gone_key(session))?;
+    let gone = gone.and_then(|gone| layout::read_gone(&gone)).unwrap_or_default();
+    if gone.trimmed == Position::START {
+        return Ok(Position::START);
+    }
+    let first = match first {
+        Some(first) => Some(first),
+        // All that is left of the stream may lie before what was asked for.
+        None => {
+            let first = events_after(keyspaces, session, stream, Position::START).next();
+            let key = first.map(fjall::Guard::key).transpose()?;
+            key.and_then(|key| layout::place_of_event(&key)).map(|(_, position)| position)
+        }
+    };
+    let is_gone = match first {
+        // Nothing at or before this position is kept, so this event was removed while it was read.
+        Some(first) => first <= gone.trimmed,
+        // A stream that is open and had no event yet has a note.
+        None => !keyspaces.notes.contains_key(layout::stream_prefix(session, stream))?,
+    };
+    Ok(if is_gone { gone.trimmed } else { Position::START })
+}
+
+fn events_after(
+    keyspaces: &Keyspaces,
+    session: &SessionKey,
+    stream: StreamId,
+    after: Position,
+) -> fjall::Iter {
+    let start = layout::event_key(session, stream, Position(after.0.saturating_add(1)));
+    let end = layout::event_key(session, stream, Position(u64::MAX));
+    keyspaces.events.range(start..=end)
 }
 
 pub(super) fn survey(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Survey, fjall::Error> {

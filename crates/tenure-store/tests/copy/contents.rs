@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use tenure_session::id::{Position, SessionKey};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Expected, Keep, Place, RecordKey, SavedStream, Space, Store, Surveyed};
+use tenure_session::port::store::{
+    Expected, Keep, Kept, Place, RecordKey, SavedStream, Space, Store, Surveyed,
+};
 
 use crate::{ALL, KEEP_ALL, NODE, event, key};
 
@@ -76,7 +78,7 @@ pub(crate) type Content = (SessionKey, Bytes, Option<Time>);
 pub(crate) struct Log {
     pub(crate) streams: Vec<(Surveyed, SavedStream)>,
     pub(crate) next_stream: u32,
-    pub(crate) kept: (usize, usize, Option<Time>),
+    pub(crate) kept: Kept,
 }
 
 #[derive(PartialEq, Debug)]
@@ -94,8 +96,7 @@ pub(crate) async fn log(store: &dyn Store, session: SessionKey) -> Log {
         let (stream, note) = (known.stream, known.note.clone());
         streams.push((known, SavedStream { stream, note, trimmed: stretch.trimmed, events: stretch.events }));
     }
-    let kept = survey.kept;
-    Log { streams, next_stream: survey.next_stream, kept: (kept.events, kept.bytes, kept.oldest) }
+    Log { streams, next_stream: survey.next_stream, kept: survey.kept }
 }
 
 pub(crate) async fn records(store: &dyn Store, space: Space) -> Vec<Content> {

@@ -56,7 +56,7 @@ async fn everything_arrives_whatever_engine_and_key_it_goes_through() {
     fill(first.as_ref()).await;
     let expected = contents(first.as_ref()).await;
     assert_eq!(expected.records[0].1.len(), usize::from(RECORDS));
-    assert_eq!(expected.logs[200].kept.0, 1);
+    assert_eq!(expected.logs[200].kept.events, 1);
     let ((_one, on_disk), (_two, old_key), (_three, new_key)) = (disk(), disk(), disk());
     let stores: [Shared; 5] =
         [first, on_disk, seal(old_key).await, seal(new_key).await, Arc::new(Memory::new())];

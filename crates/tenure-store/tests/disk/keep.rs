@@ -10,8 +10,8 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tenure_session::id::{NodeId, Position, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Expected, Keep, RecordKey, Space, Store, StoreError};
-use tenure_store::disk::{Disk, DiskError, Sync};
+use tenure_session::port::store::{Expected, Keep, NewEvent, Place, RecordKey, Space, Store, StoreError};
+use tenure_store::disk::{Disk, DiskError, Sync, check};
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::store_contract;
 
@@ -76,6 +76,39 @@ async fn everything_is_there_after_a_close_and_numbers_go_on() {
     let keep = Keep { events: 2, bytes: usize::MAX, since: Time(0) };
     assert_eq!(store.trim(session, keep).await.unwrap().events, 2);
     assert_eq!(bodies(&store, session, 0).await, ["d", "e"]);
+}
+
+#[tokio::test]
+async fn a_stream_that_was_trimmed_away_is_known_after_a_close_in_a_backup_and_takes_no_room() {
+    let (folder, copy) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (session, node) = (key(1), NodeId::random());
+    let trimmed = async |store: &Disk, stream: u32| {
+        store.read(session, StreamId::new(stream), Position::START, ALL).await.unwrap().trimmed
+    };
+    let (last, kept) = {
+        let store = Disk::open(folder.path(), Sync::Os).unwrap();
+        let epoch = store.claim(session, node, None).await.unwrap();
+        let mut last = Position::START;
+        for stream in 1..=100 {
+            let end = NewEvent { place: Place::End, ..event(stream, "b") };
+            last = store.append(session, epoch, vec![event(stream, "a"), end]).await.unwrap()[1];
+        }
+        let kept = store.trim(session, Keep { events: 0, bytes: usize::MAX, since: Time(0) }).await.unwrap();
+        store.backup(copy.path(), |_| {}).await.unwrap();
+        (last, kept)
+    };
+    for folder in [&folder, &copy] {
+        let report = check(folder.path(), |_| {}).unwrap();
+        assert!(report.is_sound(), "{report:?}");
+        // The owner, and one entry for all streams together.
+        assert_eq!((report.totals.events, report.totals.bytes), (0, 16 + 16 + 28 + 16));
+        let store = Disk::open(folder.path(), Sync::Os).unwrap();
+        for stream in [1, 50, 100] {
+            assert_eq!(trimmed(&store, stream).await, last, "stream {stream}");
+        }
+        let survey = store.survey(session).await.unwrap();
+        assert_eq!((survey.streams.len(), survey.next_stream, survey.kept), (0, 101, kept));
+    }
 }
 
 #[tokio::test]

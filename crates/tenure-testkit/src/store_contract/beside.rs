@@ -8,7 +8,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tenure_session::id::{Position, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Expected, Keep, ReadLimit, RecordKey, Space, Stretch, Version};
+use tenure_session::port::store::{
+    Expected, Keep, NewEvent, Place, ReadLimit, RecordKey, Space, Stretch, Version,
+};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -34,7 +36,7 @@ pub(super) async fn clause_5_expired_names_the_version_that_is_due(store: Shared
     let mut records: Vec<_> =
         (0..KEYS).map(|_| (RecordKey { space: Space::State, key: key() }, Expected::Absent)).collect();
     let (renewing, written) = (Arc::clone(&store), Arc::clone(&deadlines));
-    let writer = beside(16, async move |round| {
+    let writer = beside(10, async move |round| {
         let deadline = if round % 2 == 0 { Time(1) } else { Time(1_000_000) };
         for (key, expected) in &mut records {
             let version = renewing.put(*key, bytes("x"), *expected, Some(deadline)).await.expect("puts");
@@ -80,6 +82,35 @@ pub(super) async fn clause_19_a_read_beside_a_trim_tells_of_every_gap(store: Sha
         let gone = missing(&known.lock()[..there], after, &stretch);
         assert_eq!(gone, None, "left out after {after:?}, trimmed is {:?}", stretch.trimmed);
         after = stretch.events.last().map_or(after, |event| event.position);
+    }
+    writer.await.expect("writes");
+}
+
+pub(super) async fn clause_20_a_read_beside_the_last_trim_of_a_stream_tells_of_it(store: Shared) {
+    let (session, epoch) = owned(&store).await;
+    // What was appended to the streams, by number.
+    let known: Arc<Mutex<Vec<Vec<Position>>>> = Arc::default();
+    let (trimming, appended) = (Arc::clone(&store), Arc::clone(&known));
+    let writer = beside(150, async move |round| {
+        let stream = u32::try_from(round).expect("few rounds");
+        let mut batch: Vec<NewEvent> = (0..20).map(|_| event(stream, "x")).collect();
+        batch.push(NewEvent { place: Place::End, ..event(stream, "x") });
+        let positions = trimming.append(session, epoch, batch).await.expect("appends");
+        appended.lock().push(positions);
+        // First a part of the stream before, which leaves a mark, and then all the rest of it.
+        for events in [30, 21] {
+            trimming.trim(session, Keep { events, ..KEEP_ALL }).await.expect("trims");
+        }
+    });
+    while !writer.is_finished() {
+        let streams = known.lock().len();
+        for number in streams.saturating_sub(2)..streams {
+            let stream = StreamId::new(u32::try_from(number).expect("few rounds"));
+            let stretch = store.read(session, stream, Position::START, READ_ALL).await.expect("reads");
+            let gone = missing(&known.lock()[number], Position::START, &stretch);
+            assert_eq!(gone, None, "left out of stream {number}, trimmed is {:?}", stretch.trimmed);
+        }
+        tokio::task::yield_now().await;
     }
     writer.await.expect("writes");
 }

@@ -41,6 +41,8 @@ pub(crate) struct Saved {
     streams: Vec<StreamLine>,
     #[serde(default)]
     next_stream: u32,
+    #[serde(default)]
+    trimmed: u64,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
@@ -122,6 +124,7 @@ impl Saved {
             deadline: saved.deadline.map(|deadline| deadline.0),
             streams,
             next_stream: saved.log.next_stream,
+            trimmed: saved.log.trimmed.0,
         })
     }
 
@@ -163,7 +166,7 @@ impl Saved {
             }
             Kept::Tombstone(_) => {}
         }
-        let log = check_log(self.streams, self.next_stream).map_err(wrong)?;
+        let log = check_log(self.streams, self.next_stream, self.trimmed).map_err(wrong)?;
         Ok(SavedSession { key, record, deadline: self.deadline.map(Time), log })
     }
 
@@ -178,8 +181,12 @@ impl Saved {
     }
 }
 
-fn check_log(lines: Vec<StreamLine>, next_stream: u32) -> Result<SavedLog, String> {
-    let mut log = SavedLog { streams: Vec::with_capacity(lines.len()), next_stream };
+fn check_log(lines: Vec<StreamLine>, next_stream: u32, trimmed: u64) -> Result<SavedLog, String> {
+    if trimmed > MAX_POSITION {
+        return Err("a position is too large".to_owned());
+    }
+    let mut log =
+        SavedLog { streams: Vec::with_capacity(lines.len()), next_stream, trimmed: Position(trimmed) };
     let mut positions = HashSet::new();
     let mut above = None;
     for line in lines {
@@ -211,6 +218,9 @@ fn check_log(lines: Vec<StreamLine>, next_stream: u32) -> Result<SavedLog, Strin
             }
             if event.position > MAX_POSITION {
                 return wrong("a position is too large");
+            }
+            if event.position <= trimmed {
+                return wrong("an event is where everything was trimmed");
             }
             if !positions.insert(event.position) {
                 return wrong("two events have the same position");
@@ -256,6 +266,7 @@ mod tests {
                 ] },
             ],
             "next_stream": 3,
+            "trimmed": 2,
         })
     }
 
@@ -267,12 +278,19 @@ mod tests {
     fn a_line_survives_being_read_and_written() {
         let session = check(&saved()).unwrap();
         assert_eq!((session.key.label().as_str(), session.deadline), ("s-4f3a9c01", Some(Time(5))));
-        assert_eq!(session.log.next_stream, 3);
+        assert_eq!((session.log.next_stream, session.log.trimmed), (3, Position(2)));
         assert_eq!(session.log.streams[1].events[0].body, "{\"a\":1}");
         let line = Saved::of(&session).unwrap().line();
         assert!(!line.contains(&b'\n'));
         let again = Saved::parse(&line).unwrap().check().unwrap();
         assert_eq!((again.record, again.log), (session.record, session.log));
+    }
+
+    #[test]
+    fn a_line_of_an_earlier_version_says_nothing_of_streams_that_were_trimmed_away() {
+        let mut saved = saved();
+        saved.as_object_mut().unwrap().remove("trimmed");
+        assert_eq!(check(&saved).unwrap().log.trimmed, Position::START);
     }
 
     #[test]
@@ -301,6 +319,8 @@ mod tests {
             ("/next_stream", json!(2), "s-4f3a9c01: stream 2: its number is not below `next_stream`"),
             ("/streams/1/trimmed", json!(5), "s-4f3a9c01: stream 2: the events are not in order"),
             ("/streams/1/trimmed", json!(1_u64 << 63), "s-4f3a9c01: stream 2: a position is too large"),
+            ("/trimmed", json!(1_u64 << 63), "s-4f3a9c01: a position is too large"),
+            ("/trimmed", json!(3), "s-4f3a9c01: stream 0: an event is where everything was trimmed"),
             ("/streams/1/events/1", event(5), "s-4f3a9c01: stream 2: the events are not in order"),
             ("/streams/1/events/1", event(u64::MAX), "s-4f3a9c01: stream 2: a position is too large"),
             ("/streams/0/events/0", event(5), "s-4f3a9c01: stream 2: two events have the same position"),
