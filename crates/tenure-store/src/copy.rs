@@ -165,28 +165,35 @@ fn write(what: String, cause: StoreError) -> CopyError {
 
 /// Everything that is kept of a session's streams, as [`Store::restore`] takes it.
 ///
-/// While the session goes on, streams that begin meanwhile are left out, and what is trimmed meanwhile may be.
+/// While the session goes on, streams that begin meanwhile are left out, and so is what is trimmed meanwhile.
 ///
 /// # Errors
 /// When the store fails.
 pub async fn save_log(store: &dyn Store, session: SessionKey) -> Result<SavedLog, StoreError> {
     let survey = store.survey(session).await?;
-    let (next_stream, trimmed) = (survey.next_stream, survey.kept.trimmed);
-    let mut log = SavedLog { streams: Vec::with_capacity(survey.streams.len()), next_stream, trimmed };
+    let mut streams = Vec::with_capacity(survey.streams.len());
     for known in survey.streams {
-        log.streams.extend(save_stream(store, session, known).await?);
+        streams.push(save_stream(store, session, known).await?);
     }
-    Ok(log)
+    // The streams were read one after the other. What is saved is brought to where the trimming is by now: a stream
+    // that has ended since and was trimmed away would be open again, and what was read of the others before a trim
+    // would lie where nothing is kept.
+    let now = store.survey(session).await?;
+    let (next_stream, trimmed) = (now.next_stream, now.kept.trimmed);
+    streams.retain_mut(|saved| {
+        let gone = saved.events.partition_point(|event| event.position <= trimmed);
+        saved.trimmed = saved.events.drain(..gone).last().map_or(saved.trimmed, |event| event.position);
+        now.streams.iter().any(|known| known.stream == saved.stream)
+    });
+    Ok(SavedLog { streams, next_stream, trimmed })
 }
 
-/// `None` if the stream was complete and has been trimmed away since it was surveyed: put back without its end
-/// it would be open.
 async fn save_stream(
     store: &dyn Store,
     session: SessionKey,
     known: Surveyed,
-) -> Result<Option<SavedStream>, StoreError> {
-    let Surveyed { stream, ended, note, .. } = known;
+) -> Result<SavedStream, StoreError> {
+    let Surveyed { stream, note, .. } = known;
     let mut saved = SavedStream { stream, note, trimmed: Position::START, events: Vec::new() };
     loop {
         let after = saved.events.last().map_or(Position::START, |event| event.position);
@@ -199,9 +206,8 @@ async fn save_stream(
     }
     // A trim between two reads may have made a hole: what was read before it goes as well.
     saved.events.retain(|event| event.position > saved.trimmed);
-    let last = saved.events.last();
-    if last.is_some_and(|event| event.place == Place::End) {
+    if saved.events.last().is_some_and(|event| event.place == Place::End) {
         saved.note = None;
     }
-    Ok((!ended || last.is_some()).then_some(saved))
+    Ok(saved)
 }
