@@ -41,7 +41,7 @@ async fn ask(session: &Arc<Session>, id: u64, method: &str) -> Value {
 
 /// What the server wrote to a file, when there is something.
 async fn written(file: PathBuf) -> String {
-    for _ in 0..500 {
+    for _ in 0..3000 {
         match std::fs::read_to_string(&file) {
             Ok(text) if text.ends_with('\n') => return text,
             _ => tokio::time::sleep(Duration::from_millis(10)).await,

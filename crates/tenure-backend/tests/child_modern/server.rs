@@ -17,8 +17,9 @@ const IS_SERVER: &str = "SERVES_MCP";
 
 /// A responder that runs it.
 pub(crate) fn responder(limits: ChildLimits) -> ChildResponder {
-    let mut command =
-        ChildCommand::new(std::env::current_exe().unwrap(), ["--exact", "server::serves", "--nocapture"]);
+    // With one thread, as on a machine with one processor, the runner would begin a line that the first message ends.
+    let arguments = ["--exact", "server::serves", "--nocapture", "--test-threads=2"];
+    let mut command = ChildCommand::new(std::env::current_exe().unwrap(), arguments);
     command.environment.push((IS_SERVER.to_owned(), "1".to_owned()));
     // What the test runner prints is among its messages, and is none.
     command.limits = limits;

@@ -216,10 +216,15 @@ async fn a_call_waits_for_the_stream_that_questions_may_come_on() {
     // A server that does not even say that it has the stream is waited for once.
     server.post("tools/call").await.answer(&json!({ "result": {} })).await;
     assert_eq!(answer(first).await["result"], json!({}));
-    let begun = tokio::time::Instant::now();
-    let (asked, second) = calling(&mut server, &session).await;
-    assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
-    asked.answer(&json!({ "result": {} })).await;
-    assert_eq!(answer(second).await["result"], json!({}));
+    // The quickest of some: the machine may be slow, but not each time as slow as that.
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let begun = tokio::time::Instant::now();
+        let (asked, next) = calling(&mut server, &session).await;
+        quickest = quickest.min(begun.elapsed());
+        asked.answer(&json!({ "result": {} })).await;
+        assert_eq!(answer(next).await["result"], json!({}));
+    }
+    assert!(quickest < Duration::from_millis(400), "{quickest:?}");
     drop(stream);
 }
