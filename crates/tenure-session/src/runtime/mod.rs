@@ -2,10 +2,10 @@
 //!
 //! A session is a record and some state behind a short lock; it has no task of its own while nothing
 //! happens. A request runs inside the task of the connection that brought it, and is handed to a
-//! tracked task when that connection goes away or the answer becomes a stream. No lock is held across
-//! an await anywhere.
+//! tracked task when that connection goes away or the answer becomes a stream. So is a write that has to be
+//! counted, or taken back (`finish`, `take_back`). No lock is held across an await anywhere.
 //!
-//! Reading order: [`Sessions`] (create, find, list), [`Session`] (what one holds), `link` (to the server
+//! Reading order: [`Sessions`] (create, find, list), `census` (how many), [`Session`] (what one holds), `link` (to the server
 //! behind), `call` (a request from the client), `ask` (a request to the client), `stream` and `reader`
 //! (events out), `backlog` (what the log did not take), `save` (the record), `sleep`, `wake` and `reopen` (dormant and back), `relink` (another server), `deadline` and `sweep`
 //! (expiry), `owner` and `news` (what servers say), `ending` (the end of one session), `operate` (what operators do), `drain` (shutdown).
@@ -17,6 +17,7 @@ mod census;
 mod deadline;
 mod drain;
 mod ending;
+mod finish;
 mod link;
 mod live;
 mod news;
@@ -31,10 +32,12 @@ mod sessions;
 mod sleep;
 mod stream;
 mod sweep;
+mod take_back;
 mod wake;
 
 pub use call::Answer;
 pub(crate) use census::{Census, Leaving, Seat};
+pub(crate) use finish::finish;
 pub use operate::{Existing, NotAdopted, SavedSession, adopt, revoke};
 pub use reader::{Item, Reader};
 pub use reopen::noted_requests;
@@ -42,5 +45,6 @@ pub use save::Metadata;
 pub use session::{CallInfo, Session, SessionInfo};
 pub use sessions::{Created, Parts, Sessions, Tallies};
 pub(crate) use stream::Origin;
+pub(crate) use take_back::{Written, remove, take_back};
 
 pub use crate::call::{CallContext, Caller, Fanout, News, Outlet};

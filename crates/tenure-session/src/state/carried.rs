@@ -5,17 +5,21 @@
 //! state put back from what the client carries. The end of a state is remembered for longer than anything that is
 //! carried is good for, so nothing that ended comes back this way.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::fault::{Fault, Lost};
-use super::held::{Seen, State};
+use super::held::State;
+use super::make::Made;
 use super::name::StateId;
 use super::record::StateRecord;
 use super::states::States;
 use crate::id::Principal;
 use crate::port::seal::Seal;
-use crate::port::store::{Expected, StoreError};
+use crate::port::store::StoreError;
+use crate::runtime::finish;
 
 fn bound(owner: &Principal, id: StateId) -> Vec<u8> {
     let (named, name) = (u8::from(owner.name().is_some()), owner.name().unwrap_or_default());
@@ -41,6 +45,9 @@ impl State {
 
 impl States {
     /// Puts a state back that its client carries, if the store knows nothing of it.
+    ///
+    /// # Cancel safety
+    /// A write that was begun is finished: the client carries the name, and finds the state with its next request.
     pub(crate) async fn restore(
         &self,
         owner: &Principal,
@@ -60,10 +67,10 @@ impl States {
         inner.prolong(record.head_mut(), now);
         let key = id.key(owner);
         let seat = self.seat(key, owner)?;
-        match inner.write(key, &mut record, Expected::Absent).await {
-            Ok(version) => {
-                seat.keep();
-                let state = State::new(std::sync::Arc::clone(inner), id, key, Seen { version, record }, now);
+        let making = Arc::clone(inner).make(key, record, seat);
+        match finish(&inner.tasks, async move { making.await.map(Made::kept) }).await {
+            Ok(seen) => {
+                let state = State::new(Arc::clone(inner), id, key, seen, now);
                 tracing::info!(state = %state.label(), "a state was put back from what its client carries");
                 Ok(state)
             }

@@ -21,6 +21,7 @@ use crate::id::{Principal, SessionKey};
 use crate::port::clock::Time;
 use crate::port::store::{Expected, StoreError, Version};
 use crate::record::End;
+use crate::runtime::finish;
 
 /// How often a change is tried again before it gives up; each failure means that another one succeeded.
 const MAX_TRIES: usize = 10_000;
@@ -152,6 +153,9 @@ impl State {
     ///
     /// # Errors
     /// When they are not, or the state is gone, or the store fails.
+    ///
+    /// # Cancel safety
+    /// The change is made or not made, and this shows which.
     pub async fn replace(&self, seen: Edition, data: Bytes) -> Result<Edition, Fault> {
         self.0.inner.check_size(data.len())?;
         self.rewrite(|record, now| {
@@ -171,6 +175,9 @@ impl State {
     ///
     /// # Errors
     /// As for [`State::replace`].
+    ///
+    /// # Cancel safety
+    /// As for [`State::replace`].
     pub async fn update<T: Serialize>(&self, seen: Edition, value: &T) -> Result<Edition, Fault> {
         self.replace(seen, serde_json::to_vec(value).map_err(Fault::Shape)?.into()).await
     }
@@ -179,6 +186,9 @@ impl State {
     ///
     /// # Errors
     /// When the state is gone, does not fit the type, or the store fails. `Ok(Err(..))` is a refusal.
+    ///
+    /// # Cancel safety
+    /// As for [`State::replace`].
     pub async fn change<T, R, E>(
         &self,
         mut change: impl FnMut(&mut T) -> Result<R, E>,
@@ -210,6 +220,9 @@ impl State {
     ///
     /// # Errors
     /// When it is over already, or the store fails.
+    ///
+    /// # Cancel safety
+    /// It is over or not; the count says the same.
     pub async fn delete(&self) -> Result<(), Fault> {
         self.end(End::Deleted).await
     }
@@ -218,6 +231,9 @@ impl State {
     ///
     /// # Errors
     /// When it is over already, or the store fails.
+    ///
+    /// # Cancel safety
+    /// It is over or not; the count says the same.
     pub async fn revoke(&self) -> Result<(), Fault> {
         self.end(End::Revoked).await
     }
@@ -226,6 +242,9 @@ impl State {
     ///
     /// # Errors
     /// When it is over, a limit is reached, or the store fails.
+    ///
+    /// # Cancel safety
+    /// As for [`States::create`].
     pub async fn fork(&self, name: Option<String>) -> Result<Self, Fault> {
         self.read_again().await?;
         self.standing()?;
@@ -332,8 +351,6 @@ impl State {
     }
 
     pub(super) async fn end(&self, end: End) -> Result<(), Fault> {
-        let head = self.0.seen.lock().record.head.clone();
-        let leaving = head.end.is_none().then(|| self.0.inner.leaving(self.0.key, &head));
         self.rewrite(|record, now| {
             // What has expired can still be deleted while its data are there. What has a tombstone was counted
             // out when that was written.
@@ -348,9 +365,6 @@ impl State {
             Ok(())
         })
         .await?;
-        if let Some(leaving) = leaving {
-            leaving.left();
-        }
         tracing::debug!(state = %self.label(), ?end, "state ended");
         Ok(())
     }
@@ -375,12 +389,8 @@ impl State {
                 }
             }
             let edition = record.head.edition;
-            match self.0.inner.write(self.0.key, &mut record, Expected::Version(version)).await {
-                Ok(version) => {
-                    self.keep(Seen { version, record });
-                    self.0.written.store(true, Ordering::Relaxed);
-                    return Ok(edition);
-                }
+            match finish(&self.0.inner.tasks, self.clone().commit(Seen { version, record })).await {
+                Ok(()) => return Ok(edition),
                 Err(StoreError::Conflict { .. }) => self.read_again().await?,
                 // What leaves the data alone may be done twice.
                 Err(StoreError::Unknown) if edition == before => self.read_again().await?,
@@ -389,6 +399,21 @@ impl State {
             fresh = true;
         }
         Err(Fault::Store(StoreError::Busy))
+    }
+
+    /// Writes a changed record over the version that was seen, keeps it, and counts the state out if that was its end.
+    /// To be run to its end.
+    async fn commit(self, changed: Seen) -> Result<(), StoreError> {
+        let (inner, key) = (&self.0.inner, self.0.key);
+        let Seen { version, mut record } = changed;
+        let leaving = record.head.end.map(|_| inner.leaving(key, &record.head));
+        let version = inner.write(key, &mut record, Expected::Version(version)).await?;
+        self.keep(Seen { version, record });
+        self.0.written.store(true, Ordering::Relaxed);
+        if let Some(leaving) = leaving {
+            leaving.left();
+        }
+        Ok(())
     }
 
     async fn read_again(&self) -> Result<(), Fault> {

@@ -11,6 +11,7 @@ mod fault;
 mod held;
 mod last;
 mod list;
+mod make;
 mod name;
 mod operate;
 mod record;

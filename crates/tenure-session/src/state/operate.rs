@@ -35,6 +35,9 @@ impl States {
     ///
     /// # Errors
     /// When there is none, it has ended, or the store fails.
+    ///
+    /// # Cancel safety
+    /// A write that was begun is finished.
     pub async fn resume(&self, key: SessionKey) -> Result<Resumed, Fault> {
         let state = self.open(key).await?;
         let resumed = match state.standing() {
@@ -50,6 +53,9 @@ impl States {
     ///
     /// # Errors
     /// When there is none, it is over, or the store fails.
+    ///
+    /// # Cancel safety
+    /// A write that was begun is finished.
     pub async fn clear(&self, key: SessionKey) -> Result<(), Fault> {
         self.open(key).await?.clear().await
     }
@@ -58,6 +64,9 @@ impl States {
     ///
     /// # Errors
     /// When there is none, it is over already, or the store fails.
+    ///
+    /// # Cancel safety
+    /// A write that was begun is finished.
     pub async fn revoke(&self, key: SessionKey) -> Result<(), Fault> {
         self.open(key).await?.revoke().await
     }
@@ -66,6 +75,9 @@ impl States {
     ///
     /// # Errors
     /// When there is none, it is over, a limit is reached, or the store fails.
+    ///
+    /// # Cancel safety
+    /// As for [`States::create`].
     pub async fn copy(&self, key: SessionKey, label: Option<String>) -> Result<State, Fault> {
         self.open(key).await?.fork(label).await
     }

@@ -17,7 +17,10 @@ use crate::error::{Error, Reason};
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Stored};
-use crate::runtime::{Census, Seat};
+use crate::runtime::{Census, Seat, finish};
+
+/// How long a stop waits for writes that are under way.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// Every bound and timeout of states.
 #[derive(Clone, Debug)]
@@ -87,7 +90,7 @@ pub(super) struct Inner {
     pub(super) limits: StateLimits,
     pub(super) census: Arc<Census>,
     pub(super) stop: CancellationToken,
-    tasks: TaskTracker,
+    pub(super) tasks: TaskTracker,
 }
 
 impl States {
@@ -105,11 +108,14 @@ impl States {
         Self(Arc::new(Inner { store, clock, limits, census: Arc::default(), stop, tasks }))
     }
 
-    /// Stops what runs in the background; the states stay where they are.
+    /// Stops what runs in the background; the states stay where they are. A store that does not answer is left to the
+    /// end of the process.
     pub async fn stop(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
-        self.0.tasks.wait().await;
+        if tokio::time::timeout(STOP_WITHIN, self.0.tasks.wait()).await.is_err() {
+            tracing::warn!(writes = self.0.tasks.len(), "the store of states did not answer before the end");
+        }
     }
 
     /// The bounds in force.
@@ -126,6 +132,10 @@ impl States {
     ///
     /// # Errors
     /// When a limit is reached or the store fails.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done, it leaves nothing behind: a write that was begun is finished and taken back in the
+    /// background.
     pub async fn create(&self, owner: &Principal, new: NewState) -> Result<State, Fault> {
         let inner = &self.0;
         inner.check_size(new.data.len())?;
@@ -144,10 +154,10 @@ impl States {
         let seat = self.seat(key, owner)?;
         let mut record = StateRecord { head: Arc::new(head), data: new.data };
         inner.prolong(record.head_mut(), now);
-        let version = inner.write(key, &mut record, Expected::Absent).await?;
-        seat.keep();
-        tracing::debug!(state = %label(&key), kind = %record.head.kind, "state made");
-        Ok(State::new(Arc::clone(inner), id, key, Seen { version, record }, now))
+        let made = finish(&inner.tasks, Arc::clone(inner).make(key, record, seat)).await?;
+        let seen = made.kept();
+        tracing::debug!(state = %label(&key), kind = %seen.record.head.kind, "state made");
+        Ok(State::new(Arc::clone(inner), id, key, seen, now))
     }
 
     /// The right to have one more.
@@ -164,6 +174,9 @@ impl States {
     ///
     /// # Errors
     /// When there is none, it has ended, or the store fails. Another's state looks like one that never was.
+    ///
+    /// # Cancel safety
+    /// A write that was begun is finished.
     pub async fn find(&self, owner: &Principal, id: StateId) -> Result<State, Fault> {
         let key = id.key(owner);
         self.find_at(owner, (id, key), self.fetch(key), self.now(), &Last::default()).await
@@ -219,6 +232,9 @@ impl States {
     ///
     /// # Errors
     /// As for [`States::find`].
+    ///
+    /// # Cancel safety
+    /// A write that was begun is finished.
     pub async fn recover(&self, owner: &Principal, id: StateId) -> Result<(State, bool), Fault> {
         let (now, key) = (self.now(), id.key(owner));
         let seen = self.0.read(key).await?;

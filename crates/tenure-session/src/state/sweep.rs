@@ -10,7 +10,7 @@ use super::states::{Inner, label};
 use crate::id::{Principal, SessionKey};
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
 use crate::record::End;
-use crate::runtime::Leaving;
+use crate::runtime::{Leaving, remove};
 
 /// How many records are handled at a time.
 const PAGE: usize = 64;
@@ -95,7 +95,7 @@ async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<(), S
         record.data = Bytes::new();
         inner.write(key.key, &mut record, Expected::Version(version)).await?;
     } else {
-        inner.store.delete(key, version).await?;
+        remove(inner.store.as_ref(), key, version).await?;
     }
     leaving.left();
     Ok(())

@@ -7,7 +7,9 @@ use tenure_session::state::{Edition, Fault, Lost, StateLimits, States};
 use tenure_testkit::crash::Last;
 
 use crate::expiry::limits;
-use crate::support::{Engine, HOUR, MINUTE, World, ann, holding, increment, lost, number, on_every_engine};
+use crate::support::{
+    Engine, HOUR, MINUTE, SECOND, World, ann, holding, increment, lost, number, on_every_engine,
+};
 
 on_every_engine!(
     a_write_whose_answer_is_lost_is_done_once,
@@ -19,6 +21,8 @@ on_every_engine!(
     a_failed_touch_does_not_fail_the_find,
     what_fails_changes_nothing,
     what_is_due_is_removed_when_the_store_works_again,
+    a_state_whose_making_has_an_unknown_outcome_is_taken_back,
+    a_removal_whose_answer_is_lost_is_counted_once,
 );
 
 const BOTH: [Last; 2] = [Last::Done, Last::Undone];
@@ -235,4 +239,30 @@ async fn what_is_due_is_removed_when_the_store_works_again(engine: Engine) {
     world.store.fail_puts(false);
     world.store.swept().await;
     assert_eq!(world.states.count(), 0);
+}
+
+async fn a_state_whose_making_has_an_unknown_outcome_is_taken_back(engine: Engine) {
+    let world = World::new(engine);
+    for put in BOTH {
+        world.store.lose_answer_of_next_put(put);
+        // The write is the first call, the look for it the second.
+        world.store.fail_nth(1);
+        unavailable(world.states.create(&ann(), holding("1")).await);
+        while world.states.count() > 0 {
+            tokio::time::sleep(SECOND).await;
+        }
+        assert_eq!(world.states.list_all(None, 10).await.unwrap().states.len(), 0, "{put:?}");
+    }
+}
+
+async fn a_removal_whose_answer_is_lost_is_counted_once(engine: Engine) {
+    let world = World::new(engine);
+    for delete in BOTH {
+        world.make(&ann(), "1").await;
+        world.clock.turn(48 * HOUR);
+        world.store.lose_answer_of_next_delete(delete);
+        world.store.swept().await;
+        assert_eq!(world.states.count(), 0, "{delete:?}");
+        assert_eq!(world.states.list_all(None, 10).await.unwrap().states.len(), 0, "{delete:?}");
+    }
 }

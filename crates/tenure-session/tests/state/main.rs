@@ -9,6 +9,7 @@ mod exchanges;
 mod expiry;
 mod faults;
 mod layer;
+mod leaving;
 mod life;
 mod limits;
 mod lists;
