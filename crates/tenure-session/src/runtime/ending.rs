@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use super::deadline::Due;
+use super::finish::finish;
 use super::operate;
 use super::session::{Session, State, ended_error};
 use super::sessions::{Inner, Sessions, store_failed};
@@ -50,6 +51,9 @@ impl Sessions {
     ///
     /// # Errors
     /// As for [`Sessions::find`], or when the store fails; the session then goes on.
+    ///
+    /// # Cancel safety
+    /// An end that was begun is finished.
     pub async fn delete(&self, id: &SessionId, principal: &Principal) -> Result<(), Error> {
         loop {
             if let Some(session) = self.0.live.get(id) {
@@ -70,6 +74,9 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store fails; the session then goes on.
+    ///
+    /// # Cancel safety
+    /// An end that was begun is finished.
     pub async fn revoke(&self, key: &SessionKey) -> Result<bool, Error> {
         loop {
             if let Some(session) = self.0.live.by_key(key) {
@@ -209,30 +216,41 @@ impl Inner {
         }
     }
 
-    /// Ends a session that is not in memory. Returns false if it was changed meanwhile.
+    /// Ends a session that is not in memory. Returns false if it was changed meanwhile. Goes on if its caller leaves.
     pub(super) async fn end_dormant(
         self: &Arc<Self>,
         dormant: &Dormant,
         end: End,
     ) -> Result<bool, StoreError> {
+        let (inner, key, version) = (Arc::clone(self), dormant.key, dormant.version);
+        let owner = dormant.owner();
+        finish(&self.tasks, async move { inner.bury_dormant(key, version, owner, end).await }).await
+    }
+
+    async fn bury_dormant(
+        self: &Arc<Self>,
+        key: SessionKey,
+        version: Version,
+        owner: Principal,
+        end: End,
+    ) -> Result<bool, StoreError> {
         let now = self.clock.now();
         let until = now.after(self.limits.tombstone_ttl);
-        let tombstone = Tombstone::new(dormant.record.owner.as_deref(), end, now);
-        let leaving = self.census.leaving(dormant.key, dormant.owner());
-        let (key, version) = (dormant.key, dormant.version);
+        let tombstone = Tombstone::new(owner.name(), end, now);
+        let leaving = self.census.leaving(key, owner);
         if !operate::entomb(self.store.as_ref(), key, version, &tombstone, until).await? {
             return Ok(false);
         }
-        if self.entombed(&dormant.key, end) {
+        if self.entombed(&key, end) {
             // It rose just before; its end in memory does the rest.
             return Ok(true);
         }
         leaving.left();
-        tracing::debug!(session = ?dormant.key, how = ?end, "dormant session ended");
+        tracing::debug!(session = ?key, how = ?end, "dormant session ended");
         self.ended.fetch_add(1, Ordering::Relaxed);
-        self.remember_end(dormant.key, until).await;
-        if let Err(error) = self.store.drop_session(dormant.key).await {
-            tracing::warn!(session = ?dormant.key, %error, "could not drop the events of an ended session");
+        self.remember_end(key, until).await;
+        if let Err(error) = self.store.drop_session(key).await {
+            tracing::warn!(session = ?key, %error, "could not drop the events of an ended session");
         }
         Ok(true)
     }

@@ -5,13 +5,14 @@
 //! tracked task when that connection goes away or the answer becomes a stream. So is a write that has to be
 //! counted, or taken back (`finish`, `take_back`). No lock is held across an await anywhere.
 //!
-//! Reading order: [`Sessions`] (create, find, list), `census` (how many), [`Session`] (what one holds), `link` (to the server
+//! Reading order: [`Sessions`] (create, find, list), `birth` (of one), `census` (how many), [`Session`] (what one holds), `link` (to the server
 //! behind), `call` (a request from the client), `ask` (a request to the client), `stream` and `reader`
 //! (events out), `backlog` (what the log did not take), `save` (the record), `sleep`, `wake` and `reopen` (dormant and back), `relink` (another server), `deadline` and `sweep`
 //! (expiry), `owner` and `news` (what servers say), `ending` (the end of one session), `operate` (what operators do), `drain` (shutdown).
 
 mod ask;
 mod backlog;
+mod birth;
 mod call;
 mod census;
 mod deadline;

@@ -4,10 +4,12 @@
 //! in memory is never replaced, and one that is being woken meanwhile does not come back over a new record:
 //! whoever wakes it writes with the version that it saw.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::finish::finish;
 use super::session::SessionInfo;
 use super::sessions::{Inner, Sessions};
 use crate::id::{Principal, SessionKey};
@@ -74,14 +76,15 @@ impl Sessions {
     /// read, or when the store fails.
     ///
     /// # Cancel safety
-    /// Dropped early it may leave its events without a record, or a tombstone in place of what was to be replaced.
+    /// It is finished once it has begun.
     pub async fn adopt(&self, saved: SavedSession, existing: Existing) -> Result<(), NotAdopted> {
-        self.0.adopt(saved, existing).await
+        let inner = Arc::clone(&self.0);
+        finish(&self.0.tasks, async move { inner.adopt(saved, existing).await }).await
     }
 }
 
 impl Inner {
-    async fn adopt(&self, saved: SavedSession, existing: Existing) -> Result<(), NotAdopted> {
+    async fn adopt(self: Arc<Self>, saved: SavedSession, existing: Existing) -> Result<(), NotAdopted> {
         let (key, record) = (saved.key, Kept::decode(&saved.record)?);
         if self.waking.contains(&key) || self.live.by_key(&key).is_some() {
             return Err(NotAdopted::Awake);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::finish::finish;
 use super::session::{Session, State};
 use crate::error::{Error, Reason};
 use crate::port::clock::Time;
@@ -33,8 +34,13 @@ impl Session {
     /// fails. Nothing is changed then.
     ///
     /// # Cancel safety
-    /// The change is made or not made.
+    /// The change is made or not made, in the store and in memory.
     pub async fn set_metadata(self: &Arc<Self>, seen: Version, metadata: Metadata) -> Result<Version, Error> {
+        let session = Arc::clone(self);
+        finish(&self.inner.tasks, async move { session.write_metadata(seen, metadata).await }).await
+    }
+
+    async fn write_metadata(self: &Arc<Self>, seen: Version, metadata: Metadata) -> Result<Version, Error> {
         let _alone = self.writing.acquire().await;
         let (value, deadline) = {
             let state = self.state.lock();
@@ -68,7 +74,7 @@ impl Session {
     /// When the session is over or the store fails. Nothing is changed then.
     ///
     /// # Cancel safety
-    /// The change is made or not made.
+    /// As for [`Session::set_metadata`].
     pub async fn update_metadata(
         self: &Arc<Self>,
         mut change: impl FnMut(&mut Metadata) + Send,

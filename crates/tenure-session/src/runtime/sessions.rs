@@ -11,8 +11,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::birth::Unborn;
 use super::census::Census;
 use super::deadline::{self, Deadlines, Due};
+use super::finish::finish;
 use super::link::not_started;
 use super::live::Live;
 use super::news::{LastNews, Watchers};
@@ -27,9 +29,8 @@ use crate::message::{self, Request};
 use crate::phase::Step;
 use crate::port::backend::{Backend, Open, Opening};
 use crate::port::clock::{Clock, Time};
-use crate::port::store::{Expected, RecordKey, Store, StoreError};
+use crate::port::store::{Store, StoreError};
 use crate::protocol::Revision;
-use crate::record::End;
 
 /// All sessions of a process, as one of its endpoints sees them. Cheap to clone.
 #[derive(Clone)]
@@ -151,7 +152,8 @@ impl Sessions {
     /// not an error here: its answer is passed on.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it leaves nothing behind.
+    /// Dropped before it is done, it leaves nothing behind: a server that is being started is let go at once, a write
+    /// that was begun is finished and taken back in the background.
     pub async fn create(&self, request: Request, principal: &Principal) -> Result<Created, Error> {
         self.create_as(SessionId::random(), request, principal).await
     }
@@ -163,7 +165,8 @@ impl Sessions {
     /// As for `create`.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it leaves nothing behind.
+    /// Dropped before it is done, it leaves nothing behind: a server that is being started is let go at once, a write
+    /// that was begun is finished and taken back in the background.
     pub async fn create_as(
         &self,
         id: SessionId,
@@ -184,14 +187,13 @@ impl Sessions {
         }
         let revision = Revision::negotiate(&asked.protocol_version);
         let seat = inner.census.take(id.key(), principal, &inner.limits)?;
-        let claiming = Claiming(Some((Arc::clone(inner), id.key())));
-        let epoch = inner.store.claim(id.key(), inner.node, None).await.map_err(store_failed)?;
+        let claim = finish(&inner.tasks, Unborn::claim(Arc::clone(inner), id.key()));
+        let (mut unborn, epoch) = claim.await.map_err(store_failed)?;
         let state = State::new(params.clone(), revision, seat);
         let now = inner.clock.now();
         let belongs = (principal.clone(), self.1.clone());
         let session = Session::new(Arc::clone(inner), id, belongs, epoch, now, state);
-        let unborn = Unborn(Some(Arc::clone(&session)));
-        claiming.done();
+        unborn.becomes(&session);
         let open = Open {
             params,
             revision,
@@ -221,8 +223,9 @@ impl Sessions {
             state.step(Step::InitializeAnswered, inner.limits.gate);
             session.record(&state, serde_json::Map::new())
         };
-        let key = RecordKey::session(session.key);
-        let version = inner.store.put(key, value, Expected::Absent, deadline).await.map_err(store_failed)?;
+        let write = finish(&inner.tasks, unborn.write(value, deadline));
+        let (unborn, version) = write.await.map_err(store_failed)?;
+        // Nothing is waited for from here on, so the caller can leave no more.
         unborn.born();
         inner.live.insert(id, Arc::clone(&session));
         {
@@ -302,62 +305,6 @@ impl Sessions {
 impl Inner {
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
-    }
-}
-
-/// A claim that is under way; if nobody waits for it any more, whatever came of it is given back.
-struct Claiming(Option<(Arc<Inner>, SessionKey)>);
-
-impl Claiming {
-    fn done(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Claiming {
-    fn drop(&mut self) {
-        let Some((inner, key)) = self.0.take() else { return };
-        inner.tasks.clone().spawn(async move {
-            if let Err(error) = inner.store.drop_session(key).await {
-                tracing::debug!(session = ?key, %error, "could not give a claim back");
-            }
-        });
-    }
-}
-
-/// A session that is being created; if that fails its backend is let go.
-struct Unborn(Option<Arc<Session>>);
-
-impl Unborn {
-    fn born(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Unborn {
-    fn drop(&mut self) {
-        let Some(session) = self.0.take() else { return };
-        let link = {
-            let mut state = session.state.lock();
-            state.end = Some(End::Deleted);
-            state.seat = None;
-            state.link.take()
-        };
-        let inner = Arc::clone(&session.inner);
-        inner.tasks.clone().spawn(async move {
-            if let Some(link) = link {
-                link.close().await;
-            }
-            // Its record may or may not have been written.
-            let key = RecordKey::session(session.key);
-            let dropped = match inner.store.get(key).await {
-                Ok(Some(record)) => inner.store.delete(key, record.version).await,
-                _ => Ok(()),
-            };
-            if let Err(error) = dropped.and(inner.store.drop_session(session.key).await) {
-                tracing::debug!(session = %session.label, %error, "could not drop an unfinished session");
-            }
-        });
     }
 }
 

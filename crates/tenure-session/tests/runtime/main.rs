@@ -15,6 +15,7 @@ mod crash;
 mod expiry;
 mod hardships;
 mod interrupted;
+mod leaving;
 mod limits;
 mod lives;
 mod operate;

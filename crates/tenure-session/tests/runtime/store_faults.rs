@@ -1,7 +1,7 @@
 //! What happens when the store fails.
 
 use serde_json::json;
-use tenure_session::port::store::Store;
+use tenure_session::port::store::{Space, Store};
 use tenure_session::runtime::Item;
 use tenure_session::{Kind, Limits, Principal, Reason};
 use tenure_testkit::crash::Last;
@@ -95,5 +95,19 @@ async fn an_end_of_a_dormant_session_whose_answer_is_lost_is_the_end() {
         assert_eq!(world.sessions.tallies().sessions, 0, "{put:?}");
         assert_eq!(world.store.owner(session.id().key()).await.unwrap(), None, "{put:?}");
         assert_eq!(world.find(&session).await.unwrap_err().reason(), Reason::SessionDeleted, "{put:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_whose_record_has_an_unknown_fate_leaves_nothing_behind() {
+    for put in [Last::Done, Last::Undone] {
+        let world = World::new();
+        world.store.lose_answer_of_next_put(put);
+        let initialize = runtime::request(1, "initialize", &runtime::initialize("2025-11-25"));
+        let error = world.sessions.create(initialize, &Principal::ANONYMOUS).await.unwrap_err();
+        assert_eq!(error.reason(), Reason::StoreUnavailable);
+        let_others_run().await;
+        assert_eq!(world.sessions.tallies().sessions, 0, "{put:?}");
+        assert_eq!(world.store.list(Space::Session, None, 10).await.unwrap(), [], "{put:?}");
     }
 }
