@@ -66,18 +66,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the address.
-    ///
-    /// # Errors
-    /// When the address cannot be bound.
-    pub async fn bind(
-        address: SocketAddr,
-        router: Router,
-        tls: Option<TlsAcceptor>,
-        bounds: Bounds,
-    ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        Ok(Self { listener, router, tls, bounds })
+    /// A server on a socket that listens already. Connections wait in its backlog until [`Server::run`].
+    pub fn new(listener: TcpListener, router: Router, tls: Option<TlsAcceptor>, bounds: Bounds) -> Self {
+        Self { listener, router, tls, bounds }
     }
 
     /// The address that was bound.

@@ -36,6 +36,7 @@ use tenure_transport::http::{Endpoint, Router, Rules};
 use tenure_transport::serve::Server;
 use tenure_transport::stdio::Stdio;
 use tenure_transport::tls;
+use tokio::net::TcpListener;
 
 use crate::cli::Failure;
 use crate::config::{Behind, Child, Config, Durability, Offer, Speaks, Upstream};
@@ -456,23 +457,24 @@ fn with_data_sessions(
     config: &Config,
     served: Served,
     store: &Arc<dyn Store>,
-) -> Result<(Arc<dyn Backend>, States), Failure> {
+    carry: Option<Keys>,
+) -> (Arc<dyn Backend>, States) {
     let Served { backend, kinds, .. } = served;
     // Kept also when none are offered: those that are there expire, and operators can see them.
     let states = States::start(Arc::clone(store), Arc::new(SystemClock), config.data.limits.clone());
     let mut policy = config.data.policy.clone();
-    policy.seal = keys(config.data.carry_key_file.as_ref())?.map(|keys| Arc::new(keys) as Arc<dyn Seal>);
+    policy.seal = carry.map(|keys| Arc::new(keys) as Arc<dyn Seal>);
     let offered = match config.data.offer {
         Offer::Auto => !kinds.is_empty() || policy.required != Required::None,
         Offer::Always => true,
         Offer::Never => false,
     };
     if !offered {
-        return Ok((backend, states));
+        return (backend, states);
     }
     let responder = responder(&backend, config);
     let layer = DataLayer::new(backend, states.clone(), policy, kinds).with_responder(responder);
-    Ok((Arc::new(layer), states))
+    (Arc::new(layer), states)
 }
 
 /// The parts of a running server.
@@ -496,10 +498,17 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
                 .hint("`tls.cert` and `tls.key` name PEM files: the certificate chain and its private key")
         })?),
     };
+    // Bound first: an address that is taken is noticed before the store is opened and anything runs on it.
+    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
+        Failure::new(format!("cannot listen on `{}`", config.listen))
+            .caused_by(error)
+            .hint("stop the other process, or choose another address with `--listen`")
+    })?;
     let opened = match store(config).await? {
         Access::Open(opened) => opened,
         Access::InUse(failure) => return Err(failure),
     };
+    let folder = control_folder(config, &opened)?;
     let routes = served.routes.clone();
     let Running { sessions, exchanges, states } = run(&opened, config, config.limits.clone(), served).await?;
     let rules = Rules { stall_timeout: config.bounds.stall_timeout, ..config.rules.clone() };
@@ -508,12 +517,7 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
     };
     let named = routes.iter().map(|name| (name.clone(), endpoint(Route::named(name))));
     let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());
-    let server = Server::bind(config.listen, router, tls, config.bounds.clone()).await.map_err(|error| {
-        Failure::new(format!("cannot listen on `{}`", config.listen))
-            .caused_by(error)
-            .hint("stop the other process, or choose another address with `--listen`")
-    })?;
-    let folder = control_folder(config, &opened)?;
+    let server = Server::new(listener, router, tls, config.bounds.clone());
     Ok(Assembled { sessions, exchanges, states, server, store: opened, folder })
 }
 
@@ -546,10 +550,10 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         max_lifetime: None,
         ..config.limits.clone()
     };
+    let folder = control_folder(config, &opened)?;
     let Running { sessions, exchanges, states } = run(&opened, config, limits, served).await?;
     let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
         .with_exchanges(exchanges);
-    let folder = control_folder(config, &opened)?;
     Ok(AssembledStdio { sessions, states, stdio, store: opened, folder })
 }
 
@@ -560,18 +564,21 @@ struct Running {
     states: States,
 }
 
+/// Starts what serves clients. Whatever can fail comes before the first start: what runs would outlive the store that
+/// is closed after the failure.
 async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -> Result<Running, Failure> {
     let store = Arc::clone(&opened.store);
+    let seal = request_state_seal(config, &store).await?;
+    let carry = keys(config.data.carry_key_file.as_ref())?;
     let is_ours =
         config.upstream.url.is_none() && config.backends.is_empty() && config.child.command.is_empty();
-    let (backend, states) = with_data_sessions(config, served, &store)?;
+    let (backend, states) = with_data_sessions(config, served, &store, carry);
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
         max_parked: config.exchanges.max_parked,
         stream_after: config.exchanges.stream_after,
         ..ExchangeLimits::of(&limits)
     };
-    let seal = request_state_seal(config, &store).await?;
     let clock = Arc::new(SystemClock);
     let task_limits = TaskLimits {
         // With some room for what stands around it.

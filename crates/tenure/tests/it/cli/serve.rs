@@ -72,10 +72,13 @@ async fn a_second_signal_ends_it_at_once() {
 async fn an_address_in_use_is_explained() {
     let server = Server::start(&[]).await;
     let address = server.address().to_string();
-    let said = run(&["serve", "--listen", &address]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let said = run(&["serve", "--listen", &address, "--store", &format!("disk:{}", store.display())]).await;
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
     let text = said.err.replace(&address, "127.0.0.1:PORT");
     expect_test::expect_file!["snapshots/address_in_use.txt"].assert_eq(&text);
+    assert!(!store.exists(), "nothing is begun, so nothing of it can fail later");
     assert_eq!(Ask::new("GET", "/healthz").send(server.address()).await.status(), 200);
 }
 
