@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::record::TaskRecord;
 use super::tasks::{Inner, label};
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
+use crate::runtime::remove;
 
 /// How many records are handled at a time.
 const PAGE: usize = 64;
@@ -83,7 +84,7 @@ async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<bool,
         }
     };
     let leaving = inner.census.leaving(key.key, head.owner());
-    inner.store.delete(key, version).await?;
+    remove(inner.store.as_ref(), key, version).await?;
     leaving.left();
     Ok(true)
 }

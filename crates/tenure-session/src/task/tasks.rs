@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -20,7 +19,7 @@ use crate::id::{Principal, Route, SessionKey};
 use crate::message::RawJson;
 use crate::port::clock::Clock;
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreError, Version};
-use crate::runtime::Census;
+use crate::runtime::{Census, Seat, Written, finish, take_back};
 
 /// What a client has to wait for at most until its cancellation is in the store.
 const CANCEL_WITHIN: Duration = Duration::from_secs(5);
@@ -115,14 +114,9 @@ impl Tasks {
     /// # Cancel safety
     /// Dropped early it leaves nothing behind.
     pub(crate) async fn begin(&self, whose: Whose, tool: String, wish: TaskWish) -> Result<Begun, Error> {
-        let (sender, begun) = oneshot::channel();
-        let inner = Arc::clone(&self.0);
-        // In a task of its own, because a write that was begun has to be known to have been done.
-        self.0.tasks.spawn(async move {
-            // If nobody waits for it any more it is dropped here, and removed.
-            drop(sender.send(inner.begin(whose, tool, wish).await));
-        });
-        begun.await.unwrap_or_else(|_| Err(Error::new(Reason::Internal, "The task could not begin")))
+        // To its end, because only then it is known whether there is a task. If the caller has left, the task is
+        // dropped, and so forgotten.
+        finish(&self.0.tasks, Arc::clone(&self.0).begin(whose, tool, wish)).await
     }
 
     /// Answers `tasks/get`.
@@ -150,6 +144,9 @@ impl Tasks {
     ///
     /// # Errors
     /// When there is no such task of the caller's, or the store fails.
+    ///
+    /// # Cancel safety
+    /// A task that was told to end ends.
     pub(crate) async fn cancel(&self, whose: &Whose, id: &str) -> Result<(), Error> {
         let Found::Live(live) = self.0.find(whose, TaskId::parse(id).ok_or_else(not_found)?).await? else {
             return Ok(());
@@ -204,12 +201,16 @@ impl Inner {
         };
         let record = TaskRecord::begun(head.clone());
         let (value, deadline) = (record.encode(), Some(head.expires()));
-        let version = match self.store.put(record_key(key), value, Expected::Absent, deadline).await {
+        let version = match self.store.put(record_key(key), value.clone(), Expected::Absent, deadline).await {
             Ok(version) => version,
             // The name is nobody else's, so what is there is ours.
-            Err(StoreError::Unknown) => match self.store.get(record_key(key)).await.map_err(unavailable)? {
-                Some(kept) => kept.version,
-                None => return Err(unavailable(StoreError::Unknown)),
+            Err(StoreError::Unknown) => match self.store.get(record_key(key)).await {
+                Ok(Some(kept)) => kept.version,
+                Ok(None) => return Err(unavailable(StoreError::Unknown)),
+                Err(error) => {
+                    self.take_back(key, Written::Perhaps(value), seat);
+                    return Err(unavailable(error));
+                }
             },
             Err(error) => return Err(unavailable(error)),
         };
@@ -293,14 +294,17 @@ impl Inner {
     }
 
     /// Forgets a task of which its client never heard.
-    async fn forget(&self, live: &Live) {
+    fn forget(self: &Arc<Self>, live: &Live) {
         self.live.lock().remove(&live.key);
-        let leaving = self.census.leaving(live.key, live.head.owner());
-        match self.store.delete(record_key(live.key), live.version).await {
-            Ok(()) => leaving.left(),
-            // It goes when its time is up.
-            Err(error) => tracing::debug!(task = %label(live.key), %error, "a task is left to expire"),
-        }
+        let seat = self.census.seat_of(live.key, &live.head.owner());
+        self.take_back(live.key, Written::As(live.version), seat);
+    }
+
+    fn take_back(self: &Arc<Self>, key: SessionKey, written: Written, seat: Seat) {
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            take_back(inner.store.as_ref(), record_key(key), written, seat, &inner.stop).await;
+        });
     }
 }
 
@@ -320,8 +324,7 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         if let Some(live) = self.live.take() {
-            let inner = Arc::clone(&self.tasks);
-            self.tasks.tasks.spawn(async move { inner.forget(&live).await });
+            self.tasks.forget(&live);
         }
     }
 }

@@ -16,6 +16,7 @@ on_every_engine!(
     an_end_whose_answer_is_lost_is_the_end,
     a_store_that_cannot_be_read_is_said,
     an_interrupted_task_whose_answer_is_lost_is_looked_at_again,
+    a_task_whose_beginning_has_an_unknown_outcome_is_taken_back,
 );
 
 const BOTH: [Last; 2] = [Last::Done, Last::Undone];
@@ -120,6 +121,26 @@ async fn an_interrupted_task_whose_answer_is_lost_is_looked_at_again(engine: Eng
         world = world.killed().await;
         world.store.lose_answer_of_next_put(put);
         assert_eq!(world.get(&ann(), &id).await["result"]["status"], "failed", "{put:?}");
+    }
+}
+
+async fn a_task_whose_beginning_has_an_unknown_outcome_is_taken_back(engine: Engine) {
+    let mut world = World::new(engine);
+    for put in BOTH {
+        let answer = world.send(&ann(), request("tools/call", json!({ "name": "dig" })));
+        let asked = world.server.expect("tools/call").await;
+        world.store.lose_answer_of_next_put(put);
+        // The write is the first call, the look for it the second.
+        world.store.fail_nth(1);
+        assert!(asked.context.become_task(TaskWish::default()).await.is_err());
+        asked.answer(&json!({ "content": [] }));
+        assert_eq!(answer.await.unwrap()["result"]["resultType"], "complete");
+        let taken_back = async {
+            while (world.tasks.count(), world.records().await) != (0, 0) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), taken_back).await.expect("it is taken back");
     }
 }
 

@@ -10,6 +10,7 @@ mod becoming;
 mod bridged;
 mod ending;
 mod faults;
+mod leaving;
 mod limits;
 mod listens;
 mod questions;
