@@ -46,6 +46,6 @@ pub use save::Metadata;
 pub use session::{CallInfo, Session, SessionInfo};
 pub use sessions::{Created, Parts, Sessions, Tallies};
 pub(crate) use stream::Origin;
-pub(crate) use take_back::{Written, remove, take_back};
+pub(crate) use take_back::{Written, is_due, remove, take_back};
 
 pub use crate::call::{CallContext, Caller, Fanout, News, Outlet};

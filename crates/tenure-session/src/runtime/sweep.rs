@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::sessions::Inner;
+use super::take_back::is_due;
 use crate::id::Principal;
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
 use crate::record::{End, Kept};
@@ -72,7 +73,7 @@ async fn sweep(inner: &Arc<Inner>) -> Result<(), StoreError> {
     }
 }
 
-/// Deals with one record that is due; true if it will not be due again at once.
+/// Deals with one record that is due; true if that took it off the list.
 async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<bool, StoreError> {
     if let Some(session) = inner.live.by_key(&key.key) {
         // It looks after itself; only its record was not written for a while.
@@ -82,9 +83,12 @@ async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<
     if inner.waking.contains(&key.key) {
         return Ok(false);
     }
-    let Some(record) = inner.store.get(key).await? else { return Ok(true) };
-    if record.version != version {
-        return Ok(true);
+    // The list may be older than the record. Everything below is done to this version, or not at all.
+    let Some(record) = inner.store.get(key).await?.filter(|record| record.version == version) else {
+        return Ok(false);
+    };
+    if !is_due(&record, inner.clock.now()) {
+        return Ok(false);
     }
     match Kept::decode(&record.value) {
         Ok(Kept::Session(session)) => {
@@ -95,7 +99,8 @@ async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<
             // Its events went when it ended, unless the process did too at that very moment.
             inner.store.drop_session(key.key).await?;
             match inner.store.delete(key, version).await {
-                Ok(()) | Err(StoreError::Conflict { .. }) => Ok(true),
+                Ok(()) => Ok(true),
+                Err(StoreError::Conflict { .. }) => Ok(false),
                 Err(error) => Err(error),
             }
         }
@@ -104,7 +109,8 @@ async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<
             // Out of the way of those behind it, until it is looked at again.
             let later = inner.clock.now().after(UNREADABLE_AGAIN);
             match inner.store.put(key, record.value, Expected::Version(version), Some(later)).await {
-                Ok(_) | Err(StoreError::Conflict { .. }) => Ok(true),
+                Ok(_) => Ok(true),
+                Err(StoreError::Conflict { .. }) => Ok(false),
                 Err(error) => Err(error),
             }
         }

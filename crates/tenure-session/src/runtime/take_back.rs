@@ -9,7 +9,8 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::census::Seat;
-use crate::port::store::{RecordKey, Store, StoreError, Version};
+use crate::port::clock::Time;
+use crate::port::store::{Record, RecordKey, Store, StoreError, Version};
 
 /// How often it is tried, with pauses that double: about twenty seconds in all.
 const TRIES: usize = 10;
@@ -82,4 +83,10 @@ pub(crate) async fn remove(store: &dyn Store, key: RecordKey, version: Version) 
         },
         outcome => outcome,
     }
+}
+
+/// Whether the time of a record has come. A sweep checks this again for each record, because a list of due records is
+/// old as soon as it is made.
+pub(crate) fn is_due(record: &Record, now: Time) -> bool {
+    record.deadline.is_some_and(|deadline| deadline <= now)
 }

@@ -10,7 +10,7 @@ use super::states::{Inner, label};
 use crate::id::{Principal, SessionKey};
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
 use crate::record::End;
-use crate::runtime::{Leaving, remove};
+use crate::runtime::{Leaving, is_due, remove};
 
 /// How many records are handled at a time.
 const PAGE: usize = 64;
@@ -54,12 +54,14 @@ async fn sweep(inner: &Inner) -> Result<(), StoreError> {
         let (mut moved, mut failed) = (false, None);
         for (key, version) in due {
             match handle(inner, key, version).await {
+                Ok(gone) => moved |= gone,
                 // Somebody used it meanwhile.
-                Ok(()) | Err(StoreError::Conflict { .. }) => moved = true,
+                Err(StoreError::Conflict { .. }) => {}
                 // One that cannot be dealt with does not hold up the others.
                 Err(error) => failed = Some(error),
             }
         }
+        // Without progress the same page would come again and again.
         match failed {
             _ if full && moved => {}
             Some(error) => return Err(error),
@@ -68,23 +70,25 @@ async fn sweep(inner: &Inner) -> Result<(), StoreError> {
     }
 }
 
-/// Deals with one record that is due.
-async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<(), StoreError> {
-    let Some(kept) = inner.store.get(key).await?.filter(|kept| kept.version == version) else {
-        return Ok(());
-    };
+/// Deals with one record that is due; true if that took it off the list.
+async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<bool, StoreError> {
+    let now = inner.clock.now();
+    // The list may be older than the record. Everything below is done to this version, or not at all.
+    let kept = inner.store.get(key).await?.filter(|kept| kept.version == version && is_due(kept, now));
+    let Some(kept) = kept else { return Ok(false) };
     let mut record = match StateRecord::decode(&kept.value) {
         Ok(record) => record,
         Err(error) => {
             tracing::error!(state = %label(&key.key), %error, "a state that is due cannot be read; left as it is");
-            let later = inner.clock.now().after(UNREADABLE_AGAIN);
-            return inner.store.put(key, kept.value, Expected::Version(version), Some(later)).await.map(drop);
+            let later = now.after(UNREADABLE_AGAIN);
+            inner.store.put(key, kept.value, Expected::Version(version), Some(later)).await?;
+            return Ok(true);
         }
     };
     if record.head.end.is_some() {
-        return inner.store.delete(key, version).await;
+        inner.store.delete(key, version).await?;
+        return Ok(true);
     }
-    let now = inner.clock.now();
     let leaving = inner.leaving(key.key, &record.head);
     if record.head.is_too_old(now) {
         // It cannot be recovered, so its data go; its end is remembered.
@@ -98,7 +102,7 @@ async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<(), S
         remove(inner.store.as_ref(), key, version).await?;
     }
     leaving.left();
-    Ok(())
+    Ok(true)
 }
 
 impl Inner {

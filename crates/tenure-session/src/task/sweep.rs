@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::record::TaskRecord;
 use super::tasks::{Inner, label};
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
-use crate::runtime::remove;
+use crate::runtime::{is_due, remove};
 
 /// How many records are handled at a time.
 const PAGE: usize = 64;
@@ -52,11 +52,12 @@ async fn sweep(inner: &Inner) -> Result<(), StoreError> {
             match handle(inner, key, version).await {
                 Ok(gone) => moved |= gone,
                 // It has just ended.
-                Err(StoreError::Conflict { .. }) => moved = true,
+                Err(StoreError::Conflict { .. }) => {}
                 // One that cannot be dealt with does not hold up the others.
                 Err(error) => failed = Some(error),
             }
         }
+        // Without progress the same page would come again and again.
         match failed {
             _ if full && moved => {}
             Some(error) => return Err(error),
@@ -65,22 +66,23 @@ async fn sweep(inner: &Inner) -> Result<(), StoreError> {
     }
 }
 
-/// Deals with one record that is due; true if it will not be due again at once.
+/// Deals with one record that is due; true if that took it off the list.
 async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<bool, StoreError> {
     // Its end is about to be written.
     if inner.live.lock().contains_key(&key.key) {
         return Ok(false);
     }
-    let Some(kept) = inner.store.get(key).await?.filter(|kept| kept.version == version) else {
-        return Ok(true);
-    };
+    let now = inner.clock.now();
+    // The list may be older than the record. Everything below is done to this version, or not at all.
+    let kept = inner.store.get(key).await?.filter(|kept| kept.version == version && is_due(kept, now));
+    let Some(kept) = kept else { return Ok(false) };
     let head = match TaskRecord::decode(&kept.value) {
         Ok(record) => record.head,
         Err(error) => {
             tracing::error!(task = %label(key.key), %error, "a task that is due cannot be read; left as it is");
-            let later = inner.clock.now().after(UNREADABLE_AGAIN);
-            let put_off = inner.store.put(key, kept.value, Expected::Version(version), Some(later));
-            return put_off.await.map(|_| true);
+            let later = Some(now.after(UNREADABLE_AGAIN));
+            inner.store.put(key, kept.value, Expected::Version(version), later).await?;
+            return Ok(true);
         }
     };
     let leaving = inner.census.leaving(key.key, head.owner());

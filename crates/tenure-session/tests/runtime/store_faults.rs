@@ -76,6 +76,21 @@ async fn finding_a_session_says_when_the_store_is_the_trouble() {
 }
 
 #[tokio::test]
+async fn a_session_is_not_ended_because_a_list_says_that_it_is_due() {
+    let world = World::new();
+    let session = world.session().await;
+    let world = world.killed(Limits::default());
+    world.store.say_that_all_is_due();
+    let looks = world.store.looks();
+    while world.store.looks() == looks {
+        tokio::task::yield_now().await;
+    }
+    let_others_run().await;
+    assert_eq!(world.store.looks(), looks + 1, "a list that does not get shorter is not read again at once");
+    world.find(&session).await.unwrap();
+}
+
+#[tokio::test]
 async fn an_end_of_a_dormant_session_whose_answer_is_lost_is_the_end() {
     for put in [Last::Done, Last::Undone] {
         let world = World::new();

@@ -23,6 +23,7 @@ on_every_engine!(
     what_is_due_is_removed_when_the_store_works_again,
     a_state_whose_making_has_an_unknown_outcome_is_taken_back,
     a_removal_whose_answer_is_lost_is_counted_once,
+    a_state_is_not_removed_because_a_list_says_that_it_is_due,
 );
 
 const BOTH: [Last; 2] = [Last::Done, Last::Undone];
@@ -239,6 +240,18 @@ async fn what_is_due_is_removed_when_the_store_works_again(engine: Engine) {
     world.store.fail_puts(false);
     world.store.swept().await;
     assert_eq!(world.states.count(), 0);
+}
+
+async fn a_state_is_not_removed_because_a_list_says_that_it_is_due(engine: Engine) {
+    let world = World::new(engine);
+    let state = world.make(&ann(), "1").await;
+    world.store.say_that_all_is_due();
+    let looks = world.store.looks();
+    while world.store.looks() < looks + 3 {
+        tokio::time::sleep(SECOND).await;
+    }
+    assert_eq!(world.states.count(), 1);
+    assert_eq!(number(&world.states.find(&ann(), state.id()).await.unwrap()), 1);
 }
 
 async fn a_state_whose_making_has_an_unknown_outcome_is_taken_back(engine: Engine) {
