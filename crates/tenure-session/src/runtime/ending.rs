@@ -22,8 +22,10 @@ use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
 use crate::record::{End, Kept, Tombstone};
 
-/// How long to wait before an end that could not be written is written again.
-const BURY_AGAIN: Duration = Duration::from_secs(1);
+/// How long to wait before an end that could not be written is written again, at first, and at last: a store that
+/// takes nothing until it is restarted is not asked all the time.
+const BURY_FIRST: Duration = Duration::from_secs(1);
+const BURY_LAST: Duration = Duration::from_secs(30);
 
 type Burial = JoinHandle<Result<(), StoreError>>;
 
@@ -147,8 +149,10 @@ impl Inner {
                 let inner = Arc::clone(&self);
                 self.tasks.spawn(async move {
                     let trying = async {
+                        let mut again = BURY_FIRST;
                         loop {
-                            tokio::time::sleep(BURY_AGAIN).await;
+                            tokio::time::sleep(again).await;
+                            again = (again * 2).min(BURY_LAST);
                             if inner.write_end(&session, end, until, &mut version).await.is_ok() {
                                 break inner.buried(&session, until).await;
                             }

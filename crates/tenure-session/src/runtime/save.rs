@@ -151,9 +151,13 @@ impl Session {
     }
 
     async fn save_all(self: Arc<Self>) {
-        while self.write_record().await.is_err() {
+        let mut again = SAVE_FIRST;
+        while let Err(error) = self.write_record().await {
+            if error == StoreError::TooLarge {
+                return;
+            }
             tokio::select! {
-                () = tokio::time::sleep(SAVE_AGAIN) => {}
+                () = tokio::time::sleep(again) => again = (again * 2).min(SAVE_LAST),
                 () = self.inner.stop.cancelled() => return,
             }
         }
@@ -178,6 +182,16 @@ impl Session {
                 Err(StoreError::Conflict { .. }) => {
                     self.state.lock().unsaved = true;
                     self.reconcile().await?;
+                }
+                Err(StoreError::TooLarge) => {
+                    let mut state = self.state.lock();
+                    // A change that came meanwhile may have made it smaller.
+                    if !state.unsaved {
+                        // It stays unsaved, so the next change tries again, and the session does not sleep until then.
+                        (state.unsaved, state.saving) = (true, false);
+                        tracing::error!(session = %self.label, "the session is too large for the store; its record stays old");
+                        return Err(StoreError::TooLarge);
+                    }
                 }
                 Err(error) => {
                     self.state.lock().unsaved = true;
@@ -207,8 +221,9 @@ impl Session {
     }
 }
 
-/// How long after a failure the record is written again.
-const SAVE_AGAIN: Duration = Duration::from_secs(2);
+/// How long after a failure the record is written again, at first, and at last.
+const SAVE_FIRST: Duration = Duration::from_secs(2);
+const SAVE_LAST: Duration = Duration::from_secs(30);
 
 fn not_saved(error: StoreError) -> Error {
     Error::new(Reason::StoreUnavailable, "could not save the session").caused_by(error)

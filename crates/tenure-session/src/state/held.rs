@@ -26,6 +26,9 @@ use crate::runtime::finish;
 /// How often a change is tried again before it gives up; each failure means that another one succeeded.
 const MAX_TRIES: usize = 10_000;
 
+/// How often a write is repeated whose outcome is unknown; a store that never knows is broken.
+const MAX_UNKNOWN: usize = 8;
+
 /// What was seen longer ago is looked at again before anybody is told how it stands.
 const STALE: Duration = Duration::from_secs(1);
 
@@ -374,7 +377,7 @@ impl State {
         &self,
         change: impl Fn(&mut StateRecord, Time) -> Result<(), Fault>,
     ) -> Result<Edition, Fault> {
-        let mut fresh = false;
+        let (mut fresh, mut unknown) = (false, 0);
         for _ in 0..MAX_TRIES {
             let Seen { version, mut record } = self.0.seen.lock().clone();
             let before = record.head.edition;
@@ -393,7 +396,10 @@ impl State {
                 Ok(()) => return Ok(edition),
                 Err(StoreError::Conflict { .. }) => self.read_again().await?,
                 // What leaves the data alone may be done twice.
-                Err(StoreError::Unknown) if edition == before => self.read_again().await?,
+                Err(StoreError::Unknown) if edition == before && unknown < MAX_UNKNOWN => {
+                    unknown += 1;
+                    self.read_again().await?;
+                }
                 Err(error) => return Err(error.into()),
             }
             fresh = true;

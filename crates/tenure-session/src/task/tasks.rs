@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::live::Live;
-use super::record::{End, Head, TaskRecord};
+use super::record::{End, Head, TaskRecord, Unreadable};
 use super::watch::Watchers;
 use super::{TaskId, TaskLimits, sweep};
 use crate::bridge::rules::tasks::Status;
@@ -161,8 +161,8 @@ impl Tasks {
         })
     }
 
-    /// Ends a task: when this returns, its end is in the store and its client may know of it. Tries until it works or
-    /// the process stops.
+    /// Ends a task: when this returns, its end is in the store and its client may know of it. Tries until it works, it
+    /// turns out that it never will, or the process stops.
     pub(crate) async fn settle(&self, live: &Arc<Live>, end: End) {
         let limit = self.0.limits.max_outcome_bytes;
         let end = match end {
@@ -238,30 +238,24 @@ impl Inner {
         self.wake(whose, key).await.map(Found::Kept)
     }
 
-    /// Writes down how a task ended.
+    /// Writes down how a task ended. Tries until it works, it turns out that it never will, or the process stops.
     async fn save(&self, live: &Arc<Live>) {
         let (mut version, mut again) = (live.version, AGAIN_FIRST);
+        let mut too_large_before = false;
         while let Some(end) = live.end() {
-            let record = TaskRecord::ended(live.head.clone(), &end, self.clock.now());
-            let (key, deadline) = (record_key(live.key), Some(record.head.expires()));
-            let written = self.store.put(key, record.encode(), Expected::Version(version), deadline).await;
-            match written {
-                Ok(_) => break,
-                Err(StoreError::TooLarge) => {
+            match self.try_save(live, &end, &mut version).await {
+                Ok(()) => break,
+                // An error in place of the outcome is small. If even that is refused, nothing else will be taken.
+                Err(Unsaved::TooLarge) if !too_large_before => {
+                    too_large_before = true;
                     live.decide_anew(End::Failed(too_large(self.store.capabilities().max_value_bytes)));
                     continue;
                 }
-                // An answer that was lost may have been that it is done.
-                Err(StoreError::Conflict { .. } | StoreError::Unknown) => match self.kept(live.key).await {
-                    Ok(Some((_, kept))) if kept.head.status.is_terminal() => break,
-                    Ok(Some((newer, _))) => version = newer,
-                    Ok(None) => {
-                        tracing::error!(task = %label(live.key), "the record of a task is gone");
-                        break;
-                    }
-                    Err(error) => warn(live.key, &error),
-                },
-                Err(error) => warn(live.key, &unavailable(error)),
+                Err(Unsaved::TooLarge) => return self.give_up(live, &StoreError::TooLarge),
+                Err(Unsaved::Unreadable(error)) => return self.give_up(live, &error),
+                // Said once, not for each time.
+                Err(Unsaved::NotYet(error)) if again == AGAIN_FIRST => warn(live.key, &error),
+                Err(Unsaved::NotYet(_)) => {}
             }
             tokio::select! {
                 () = tokio::time::sleep(again) => {}
@@ -273,6 +267,38 @@ impl Inner {
         tracing::debug!(task = %label(live.key), tool = %live.head.tool, "task ended");
         self.live.lock().remove(&live.key);
         live.saved.cancel();
+        self.tell(live.key);
+    }
+
+    /// Writes the end over the version that is there, as far as that is known.
+    async fn try_save(&self, live: &Live, end: &End, version: &mut Version) -> Result<(), Unsaved> {
+        let record = TaskRecord::ended(live.head.clone(), end, self.clock.now());
+        let (key, deadline) = (record_key(live.key), Some(record.head.expires()));
+        match self.store.put(key, record.encode(), Expected::Version(*version), deadline).await {
+            Ok(_) => return Ok(()),
+            Err(StoreError::TooLarge) => return Err(Unsaved::TooLarge),
+            // An answer that was lost may have been that it is done.
+            Err(StoreError::Conflict { .. } | StoreError::Unknown) => {}
+            Err(error) => return Err(Unsaved::NotYet(error)),
+        }
+        let Some(kept) = self.store.get(key).await.map_err(Unsaved::NotYet)? else {
+            tracing::error!(task = %label(live.key), "the record of a task is gone");
+            return Ok(());
+        };
+        match TaskRecord::decode(&kept.value) {
+            Ok(record) if record.head.status.is_terminal() => Ok(()),
+            Ok(_) => {
+                *version = kept.version;
+                Err(Unsaved::NotYet(StoreError::Conflict { current: Some(kept.version) }))
+            }
+            Err(error) => Err(Unsaved::Unreadable(error)),
+        }
+    }
+
+    /// Lets go of a task whose end the store will never take. To clients it looks like one that was interrupted.
+    fn give_up(&self, live: &Live, error: &dyn std::error::Error) {
+        tracing::error!(task = %label(live.key), tool = %live.head.tool, %error, "the end of a task cannot be kept");
+        self.live.lock().remove(&live.key);
         self.tell(live.key);
     }
 
@@ -306,6 +332,16 @@ impl Inner {
             take_back(inner.store.as_ref(), record_key(key), written, seat, &inner.stop).await;
         });
     }
+}
+
+/// Why the end of a task is not in the store.
+enum Unsaved {
+    /// The store may take it the next time.
+    NotYet(StoreError),
+    /// The store takes nothing as large.
+    TooLarge,
+    /// The record in its place makes no sense.
+    Unreadable(Unreadable),
 }
 
 /// A task that has begun. Unless it is kept, nobody will hear of it, and it is forgotten.
@@ -358,9 +394,8 @@ fn too_large(limit: usize) -> RpcError {
     Error::new(Reason::EventTooLarge, message).with("limit", limit).to_rpc()
 }
 
-fn warn(key: SessionKey, error: &Error) {
-    let cause = std::error::Error::source(error).map(ToString::to_string);
-    tracing::warn!(task = %label(key), %error, cause, "the end of a task could not be kept; trying again");
+fn warn(key: SessionKey, error: &StoreError) {
+    tracing::warn!(task = %label(key), %error, "the end of a task could not be kept; trying on");
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -13,8 +13,9 @@ use crate::error::{Error, Reason};
 use crate::id::SessionKey;
 use crate::message::RawJson;
 
-/// When a task that the store could not read is looked at again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// When a task that the store could not read is looked at again, at first, and at last.
+const AGAIN_FIRST: Duration = Duration::from_secs(1);
+const AGAIN_LAST: Duration = Duration::from_secs(60);
 
 /// All who listen to tasks.
 #[derive(Default)]
@@ -107,6 +108,7 @@ impl Watch {
     /// # Cancel safety
     /// Dropped early it may take changes with it.
     pub(crate) async fn next(&self) -> Vec<RawJson> {
+        let mut again = AGAIN_FIRST;
         loop {
             let more = self.ear.more.notified();
             let changed = std::mem::take(&mut *self.ear.changed.lock());
@@ -126,9 +128,11 @@ impl Watch {
             if !told.is_empty() {
                 return told;
             }
-            match failed {
-                true => drop(tokio::time::timeout(AGAIN, more).await),
-                false => more.await,
+            if failed {
+                drop(tokio::time::timeout(again, more).await);
+                again = (again * 2).min(AGAIN_LAST);
+            } else {
+                more.await;
             }
         }
     }

@@ -1,14 +1,19 @@
 //! What happens when the store fails.
 
+use std::time::Duration;
+
 use serde_json::json;
-use tenure_session::port::store::{Space, Store};
+use tenure_session::port::store::{RecordKey, Space, Store, StoreError};
+use tenure_session::record::{End, Kept};
 use tenure_session::runtime::Item;
-use tenure_session::{Kind, Limits, Principal, Reason};
+use tenure_session::{Kind, Limits, Method, Notification, Principal, Reason};
 use tenure_testkit::crash::Last;
 use tenure_testkit::late::let_others_run;
 use tenure_testkit::runtime::{self, parse};
 
 use crate::support::{World, all, gist, next, resume, say};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 #[tokio::test]
 async fn a_session_that_cannot_be_stored_is_not_created() {
@@ -73,6 +78,56 @@ async fn finding_a_session_says_when_the_store_is_the_trouble() {
     let unknown = tenure_session::SessionId::random();
     let error = world.sessions.find(&unknown, &Principal::ANONYMOUS).await.unwrap_err();
     assert_eq!(error.reason(), Reason::StoreUnavailable);
+}
+
+/// Sessions that neither sleep nor expire, so that they write only when a test makes them.
+fn restless() -> Limits {
+    Limits { idle_ttl: None, dormant_after: None, ..Limits::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_is_too_large_is_written_again_when_the_session_changes_and_not_before() {
+    let world = World::with(restless());
+    let initialize = runtime::request(1, "initialize", &runtime::initialize("2025-11-25"));
+    let created = world.sessions.create(initialize, &Principal::ANONYMOUS).await.unwrap();
+    let session = created.session.unwrap();
+    let before = world.store.puts();
+    world.store.fail_puts_with(StoreError::TooLarge);
+    session.notification(Notification { method: Method::Initialized, params: None }).unwrap();
+    tokio::time::sleep(HOUR).await;
+    assert_eq!(world.store.puts(), before + 1, "it cannot get better by itself");
+    world.store.fail_puts(false);
+    session.update_metadata(|metadata| drop(metadata.insert("a".into(), 1.into()))).await.unwrap();
+    session.saved().await;
+    let record = world.store.get(RecordKey::session(session.id().key())).await.unwrap().unwrap();
+    let Ok(Kept::Session(kept)) = Kept::decode(&record.value) else { panic!("a session") };
+    assert_eq!((kept.phase.as_str(), kept.metadata.len()), ("initialized", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_takes_nothing_is_asked_less_and_less_often() {
+    let mut world = World::with(restless());
+    let ending = world.session().await;
+    let saving = world.session().await;
+    let before = world.store.puts();
+    world.store.fail_puts(true);
+    world.sessions.end(&ending, End::Deleted).await.unwrap_err();
+    let set_level = runtime::request(1, "logging/setLevel", &json!({ "level": "error" }));
+    let waiting = runtime::send(&saving, set_level);
+    world.script.call().await.answer(&json!({}));
+    waiting.await.unwrap();
+    tokio::time::sleep(HOUR).await;
+    let asked = world.store.puts() - before;
+    assert!((100..300).contains(&asked), "{asked} writes in an hour");
+    // And when it works again, both are written.
+    world.store.fail_puts(false);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.find(&ending).await.unwrap_err().reason(), Reason::SessionDeleted);
+    assert_eq!(world.sessions.tallies().awake, 1);
+    saving.saved().await;
+    let record = world.store.get(RecordKey::session(saving.id().key())).await.unwrap().unwrap();
+    let Ok(Kept::Session(kept)) = Kept::decode(&record.value) else { panic!("a session") };
+    assert_eq!(kept.log_level.as_deref(), Some("error"));
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ on_every_engine!(
     a_failed_touch_does_not_fail_the_find,
     what_fails_changes_nothing,
     what_is_due_is_removed_when_the_store_works_again,
+    a_store_that_never_knows_is_not_asked_forever,
     a_state_whose_making_has_an_unknown_outcome_is_taken_back,
     a_removal_whose_answer_is_lost_is_counted_once,
     a_state_is_not_removed_because_a_list_says_that_it_is_due,
@@ -239,6 +240,19 @@ async fn what_is_due_is_removed_when_the_store_works_again(engine: Engine) {
     assert_eq!(world.states.count(), 10);
     world.store.fail_puts(false);
     world.store.swept().await;
+    assert_eq!(world.states.count(), 0);
+}
+
+async fn a_store_that_never_knows_is_not_asked_forever(engine: Engine) {
+    let world = World::new(engine);
+    let state = world.make(&ann(), "1").await;
+    world.store.fail_puts_with(StoreError::Unknown);
+    let puts = world.store.puts();
+    unavailable(state.delete().await);
+    assert!((2..20).contains(&(world.store.puts() - puts)), "{} writes", world.store.puts() - puts);
+    world.store.fail_puts(false);
+    assert_eq!(world.states.count(), 1);
+    state.delete().await.unwrap();
     assert_eq!(world.states.count(), 0);
 }
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::json;
 use tenure_session::call::{Became, TaskWish};
+use tenure_session::port::store::{Expected, RecordKey, Space, StoreError};
 use tenure_testkit::crash::Last;
 
 use crate::support::{Engine, World, ann, id, on_every_engine, request};
@@ -16,6 +18,9 @@ on_every_engine!(
     an_end_whose_answer_is_lost_is_the_end,
     a_store_that_cannot_be_read_is_said,
     an_interrupted_task_whose_answer_is_lost_is_looked_at_again,
+    an_outcome_that_the_store_finds_too_large_is_an_error,
+    an_end_that_the_store_will_never_take_is_given_up,
+    an_end_over_what_makes_no_sense_is_given_up,
     a_task_whose_beginning_has_an_unknown_outcome_is_taken_back,
 );
 
@@ -142,6 +147,55 @@ async fn a_task_whose_beginning_has_an_unknown_outcome_is_taken_back(engine: Eng
         };
         tokio::time::timeout(Duration::from_secs(5), taken_back).await.expect("it is taken back");
     }
+}
+
+async fn an_outcome_that_the_store_finds_too_large_is_an_error(engine: Engine) {
+    let mut world = World::new(engine);
+    let (id, asked) = world.task(&ann()).await;
+    world.store.fail_puts_with(StoreError::TooLarge);
+    let puts = world.store.puts();
+    asked.answer(&json!({ "content": [] }));
+    while world.store.puts() == puts {
+        tokio::task::yield_now().await;
+    }
+    // The error in place of the outcome is small enough.
+    world.store.fail_puts(false);
+    let task = world.until_status(&ann(), &id, "failed").await;
+    assert_eq!(task["error"]["data"]["reason"], "event_too_large");
+}
+
+async fn an_end_that_the_store_will_never_take_is_given_up(engine: Engine) {
+    let mut world = World::new(engine);
+    let (id, asked) = world.task(&ann()).await;
+    world.store.fail_puts_with(StoreError::TooLarge);
+    let puts = world.store.puts();
+    asked.answer(&json!({ "content": [] }));
+    while world.tasks.live() > 0 {
+        assert!(world.store.puts() < puts + 10, "it is tried again and again");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.store.puts(), puts + 2, "with its outcome, and without");
+    world.store.fail_puts(false);
+    assert_eq!(world.get(&ann(), &id).await["result"]["status"], "failed");
+    assert_eq!((world.tasks.count(), world.records().await), (1, 1));
+}
+
+async fn an_end_over_what_makes_no_sense_is_given_up(engine: Engine) {
+    let mut world = World::new(engine);
+    let (id, asked) = world.task(&ann()).await;
+    let store = world.store.inner();
+    let (key, record) = store.list(Space::Task, None, 1).await.unwrap().remove(0);
+    let (key, expected) = (RecordKey { space: Space::Task, key }, Expected::Version(record.version));
+    store.put(key, Bytes::from_static(b"nonsense"), expected, record.deadline).await.unwrap();
+    asked.answer(&json!({ "content": [] }));
+    let given_up = async {
+        while world.tasks.live() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), given_up).await.expect("it is given up");
+    let error = world.get(&ann(), &id).await["error"].take();
+    assert_eq!(error["data"]["reason"], "store_unavailable");
 }
 
 #[tokio::test(start_paused = true)]
