@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tenure::Node;
 use tokio::net::TcpStream;
 
-use super::gateway_with;
 use super::server::{Asked, SESSION, Server};
+use super::{PATIENT, gateway_with};
 use crate::support::client::Connection;
 use crate::support::session::{Session, initialize};
 use crate::support::wait::{until, within};
@@ -182,7 +182,7 @@ async fn a_session_that_is_named_too_late_does_not_stay_behind() {
 
 #[tokio::test]
 async fn a_call_that_never_left_says_so() {
-    let (mut server, _front, session) = through(&[]).await;
+    let (mut server, _front, session) = through(&[PATIENT]).await;
     server.get().await.refuse("405 Method Not Allowed").await;
     let address = server.address();
     drop(server);
