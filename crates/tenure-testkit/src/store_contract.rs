@@ -36,6 +36,7 @@ pub async fn all(open: impl Fn() -> Shared) {
     clause_12_drop_session_forgets_only_it(open()).await;
     clause_13_a_note_stands_until_its_stream_ends(open()).await;
     clause_14_survey_tells_of_every_stream(open()).await;
+    beside::clause_14_a_survey_is_of_one_moment(open()).await;
     clause_15_restore_puts_back_what_was_read(open(), open()).await;
     clause_17_concurrent_puts_have_one_winner(open()).await;
     clause_18_peek_says_what_get_says_or_nothing(open()).await;
@@ -206,6 +207,8 @@ async fn clause_9_positions_grow_and_are_unique(store: Shared) {
     assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "{all:?}");
     assert_eq!(store.tail(session).await, Ok(all[14]));
     assert!(all[0] > Position::START);
+    store.trim(session, Keep { events: 0, ..KEEP_ALL }).await.expect("trims");
+    assert_eq!(store.tail(session).await, Ok(all[14]), "also when nothing is left");
 }
 
 async fn clause_10_read_is_exact(store: Shared) {

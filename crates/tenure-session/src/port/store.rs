@@ -294,7 +294,7 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 /// 13. An entry with [`Place::Note`] stands beside its stream until an entry with [`Place::End`] is appended
 ///     to it: `survey` shows it, `read` does not yield it, `trim` does not forget it, a later one replaces it.
 /// 14. `survey` tells of every stream that is open or has events, where it ends, and a number that no stream
-///     ever reached, also if that stream was trimmed away long ago.
+///     ever reached, also if that stream was trimmed away long ago. All of it is of one moment.
 /// 15. `restore` gives a session exactly these streams and events, at these positions, in place of what it
 ///     had; whatever is appended later comes after them.
 /// 16. When a write has answered `Ok`, its effect survives what `capabilities().durability` promises.
@@ -353,7 +353,7 @@ pub trait Store: Send + Sync + 'static {
     fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept>;
     /// Forgets all events of a session. See clause 12.
     fn drop_session(&self, session: SessionKey) -> Stored<()>;
-    /// The highest position of a session.
+    /// The highest position of a session, also if nothing is left there.
     fn tail(&self, session: SessionKey) -> Stored<Position>;
     /// What is known of a session's streams. See clause 14.
     fn survey(&self, session: SessionKey) -> Stored<Survey>;

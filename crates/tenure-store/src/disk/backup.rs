@@ -14,7 +14,6 @@ use fjall::{Readable, Snapshot};
 use super::check::Sink;
 use super::error::DiskError;
 use super::guard::COPYING;
-use super::job::Write;
 use super::layout::{self, Keyspaces};
 use super::load::Load;
 use super::mark::Mark;
@@ -38,12 +37,11 @@ impl Disk {
         to: &Path,
         progress: impl FnMut(Stage) + Send + 'static,
     ) -> impl Future<Output = Result<Totals, DiskError>> + Send + 'static {
-        let asked = self.write(|done| Write::Freeze { done });
+        let view = self.view();
         let (keyspaces, room) = (Arc::clone(self.keyspaces()), Arc::clone(self.room()));
         let to = to.to_owned();
         async move {
-            // Without a writer nothing is written, and any moment is as good as another.
-            let snapshot = asked.await.unwrap_or_else(|_| keyspaces.database.snapshot());
+            let snapshot = view.await;
             let copy = Copy { keyspaces, room, snapshot, to: to.clone(), progress };
             let failed = |error: tokio::task::JoinError| DiskError::io(&to)(std::io::Error::other(error));
             tokio::task::spawn_blocking(move || copy.run()).await.map_err(failed)?

@@ -114,7 +114,8 @@ impl Writer {
         }
         // Counting reads what is committed, so what is in the batch has to be committed first.
         self.commit();
-        let log = Log::count(&self.keyspaces, &session).map_err(failed)?;
+        let view = self.keyspaces.database.snapshot();
+        let log = Log::count(&self.keyspaces, &view, &session).map_err(failed)?;
         // It can always be counted anew, so it is not kept of everyone who was ever trimmed.
         let counted: usize = self.logs.values().map(|log| log.order.len()).sum();
         if counted + log.order.len() > MAX_COUNTED {

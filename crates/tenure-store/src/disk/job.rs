@@ -64,7 +64,7 @@ pub(super) enum Write {
         log: SavedLog,
         done: Done<()>,
     },
-    /// Not a write: a view of everything up to here, for a backup.
+    /// Not a write: a view of everything up to here, or a little later, between two batches.
     Freeze {
         done: Done<Snapshot>,
     },

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use fjall::{Readable, Snapshot};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tenure_session::id::{Position, SessionKey, StreamId};
@@ -32,10 +33,14 @@ pub(super) struct Entry {
 }
 
 impl Log {
-    pub(super) fn count(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Self, fjall::Error> {
+    pub(super) fn count(
+        keyspaces: &Keyspaces,
+        view: &Snapshot,
+        session: &SessionKey,
+    ) -> Result<Self, fjall::Error> {
         let mut log = Self::default();
         let mut entries = Vec::new();
-        for entry in keyspaces.events.prefix(session.as_bytes()) {
+        for entry in view.prefix(&keyspaces.events, session.as_bytes()) {
             let (key, value) = entry.into_inner()?;
             let Some((stream, position)) = layout::place_of_event(&key) else { continue };
             if stream == layout::NO_STREAM {

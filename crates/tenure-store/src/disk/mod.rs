@@ -30,6 +30,7 @@ mod writer;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fjall::Snapshot;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
@@ -78,6 +79,32 @@ impl Disk {
         let keyspaces = Arc::clone(self.keyspaces());
         Box::pin(async move {
             match tokio::task::spawn_blocking(move || look(&keyspaces)).await {
+                Ok(found) => found.map_err(failed),
+                Err(_) => Err(closed()),
+            }
+        })
+    }
+
+    /// Everything as it is between two batches. The writer gives it out at the end of the batch that is under way,
+    /// and does not end that any sooner.
+    fn view(&self) -> impl Future<Output = Snapshot> + Send + 'static {
+        let asked = self.write(|done| Write::Freeze { done });
+        let keyspaces = Arc::clone(self.keyspaces());
+        async move {
+            // Without a writer nothing is written, and any moment is as good as another.
+            asked.await.unwrap_or_else(|_| keyspaces.database.snapshot())
+        }
+    }
+
+    /// Looks at the store as it is between two batches.
+    fn look_at_view<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Keyspaces, &Snapshot) -> Result<T, fjall::Error> + Send + 'static,
+    ) -> Stored<T> {
+        let (view, keyspaces) = (self.view(), Arc::clone(self.keyspaces()));
+        Box::pin(async move {
+            let view = view.await;
+            match tokio::task::spawn_blocking(move || look(&keyspaces, &view)).await {
                 Ok(found) => found.map_err(failed),
                 Err(_) => Err(closed()),
             }
@@ -181,11 +208,11 @@ impl Store for Disk {
     }
 
     fn tail(&self, session: SessionKey) -> Stored<Position> {
-        self.look(move |keyspaces| read::tail(keyspaces, &session))
+        self.look_at_view(move |keyspaces, view| read::tail(keyspaces, view, &session))
     }
 
     fn survey(&self, session: SessionKey) -> Stored<Survey> {
-        self.look(move |keyspaces| read::survey(keyspaces, &session))
+        self.look_at_view(move |keyspaces, view| read::survey(keyspaces, view, &session))
     }
 
     fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {

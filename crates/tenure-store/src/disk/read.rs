@@ -4,11 +4,13 @@
 //! the writer put them in: the engine applies them in that order to what it holds in memory, and a read takes the
 //! newest entry of a key, whether or not the rest of its batch is there yet. So a read that needs several entries
 //! to be of one moment relies on two orders and on nothing else: that in which they are written, and that in which
-//! it reads them. An entry that was read shows that all entries before it in its batch can be read from then on.
+//! it reads them. An entry that was read shows that all entries before it in its batch can be read from then on. Where
+//! that is not enough, the writer is asked for a view between two batches.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use fjall::{Readable, Snapshot};
 use tenure_session::id::{Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
@@ -152,8 +154,13 @@ fn events_after(
     keyspaces.events.range(start..=end)
 }
 
-pub(super) fn survey(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Survey, fjall::Error> {
-    let log = Log::count(keyspaces, session)?;
+/// Reads all streams of a session. No order of reads would do for that, so it takes a view between two batches.
+pub(super) fn survey(
+    keyspaces: &Keyspaces,
+    view: &Snapshot,
+    session: &SessionKey,
+) -> Result<Survey, fjall::Error> {
+    let log = Log::count(keyspaces, view, session)?;
     let mut streams: BTreeMap<StreamId, Surveyed> = BTreeMap::new();
     let fresh = |stream| Surveyed { stream, last: Position::START, ended: false, note: None };
     for (stream, trimmed) in &log.marks {
@@ -164,7 +171,7 @@ pub(super) fn survey(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Surv
         known.last = entry.position;
         known.ended |= entry.place == Place::End;
     }
-    for entry in keyspaces.notes.prefix(session.as_bytes()) {
+    for entry in view.prefix(&keyspaces.notes, session.as_bytes()) {
         let (key, note) = entry.into_inner()?;
         let Some(stream) = layout::stream_of_note(&key) else { continue };
         let note = Some(Bytes::copy_from_slice(&note));
@@ -175,11 +182,11 @@ pub(super) fn survey(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Surv
     Ok(Survey { streams: streams.into_values().collect(), next_stream, kept: log.kept() })
 }
 
-pub(super) fn tail(keyspaces: &Keyspaces, session: &SessionKey) -> Result<Position, fjall::Error> {
-    let mut last = Position::START;
-    for entry in keyspaces.events.prefix(session.as_bytes()) {
-        let key = entry.key()?;
-        last = last.max(layout::place_of_event(&key).map_or(Position::START, |(_, position)| position));
-    }
-    Ok(last)
+pub(super) fn tail(
+    keyspaces: &Keyspaces,
+    view: &Snapshot,
+    session: &SessionKey,
+) -> Result<Position, fjall::Error> {
+    let log = Log::count(keyspaces, view, session)?;
+    Ok(log.order.back().map_or(log.trimmed, |last| last.position))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use fjall::{OwnedWriteBatch as WriteBatch, PersistMode};
+use fjall::{OwnedWriteBatch as WriteBatch, PersistMode, Snapshot};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tenure_session::id::{NodeId, SessionKey};
@@ -62,6 +62,8 @@ pub(super) struct Writer {
     pub(super) owners: HashMap<SessionKey, Option<(Option<NodeId>, Epoch)>, RandomState>,
     /// Called when the batch is committed, or has failed.
     answers: Vec<Box<dyn FnOnce(bool) + Send>>,
+    /// Those who wait for a view of the store as it is after the batch.
+    views: Vec<Done<Snapshot>>,
     /// What is kept of sessions that were trimmed before; the others are counted when first asked for.
     pub(super) logs: HashMap<SessionKey, Log, RandomState>,
 }
@@ -89,6 +91,7 @@ impl Writer {
             records: HashMap::default(),
             owners: HashMap::default(),
             answers: Vec::new(),
+            views: Vec::new(),
             logs: HashMap::default(),
         })
     }
@@ -158,12 +161,7 @@ impl Writer {
                 let outcome = self.restore(session, log, bytes);
                 self.answer(done, outcome);
             }
-            Write::Freeze { done } => {
-                self.commit();
-                // The engine shows what it is about to write as soon as one of its merges ends, so a snapshot
-                // is only of whole batches while none is under way.
-                drop(done.send(Ok(self.keyspaces.database.snapshot())));
-            }
+            Write::Freeze { done } => self.views.push(done),
         }
     }
 
@@ -219,6 +217,11 @@ impl Writer {
         }
         for answer in answers {
             answer(committed);
+        }
+        // The engine shows what it is about to write as soon as one of its merges ends, so a snapshot is only of whole
+        // batches while none is under way, as here.
+        for done in self.views.drain(..) {
+            drop(done.send(Ok(self.keyspaces.database.snapshot())));
         }
     }
 

@@ -54,6 +54,31 @@ pub(super) async fn clause_5_expired_names_the_version_that_is_due(store: Shared
     assert_eq!(renewed, 0, "of {} that were listed as due, so many were renewed", listed.len());
 }
 
+pub(super) async fn clause_14_a_survey_is_of_one_moment(store: Shared) {
+    const EVENTS: usize = 20;
+    let (session, epoch) = owned(&store).await;
+    let append =
+        move |store: &Shared| store.append(session, epoch, (0..EVENTS).map(|_| event(1, "x")).collect());
+    append(&store).await.expect("appends");
+    let writing = Arc::clone(&store);
+    let writer = beside(200, async move |_| {
+        append(&writing).await.expect("appends");
+        writing.trim(session, Keep { events: EVENTS, ..KEEP_ALL }).await.expect("trims");
+        writing.trim(session, Keep { events: 0, ..KEEP_ALL }).await.expect("trims");
+    });
+    let mut last = Position::START;
+    while !writer.is_finished() {
+        let survey = store.survey(session).await.expect("surveys");
+        let kept = survey.kept;
+        assert_eq!(kept.events % EVENTS, 0, "half a batch: {survey:?}");
+        assert_eq!(kept.oldest.is_some(), kept.events > 0, "{survey:?}");
+        assert_eq!((survey.streams.len(), survey.next_stream), (1, 2), "it is open: {survey:?}");
+        assert!(survey.streams[0].last >= last, "{last:?} was there already: {survey:?}");
+        last = survey.streams[0].last;
+    }
+    writer.await.expect("writes");
+}
+
 /// What a stretch leaves out without saying so, of events that are known to have been there.
 fn missing(known: &[Position], after: Position, stretch: &Stretch) -> Option<Position> {
     let last = stretch.events.last().map_or(Position(u64::MAX), |event| event.position);
