@@ -1,4 +1,4 @@
-//! A child that says much, answers, and ends, while the session's log is slow to take what it says.
+//! A child that says much, answers, and ends, while the session's log is slow.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
@@ -123,7 +123,7 @@ async fn all_that_a_server_wrote_arrives_though_it_ends_while_the_log_is_slow() 
     }
 }
 
-/// The next request is what notices that nobody reads any more.
+/// The next request cannot be written, and its failure must not end the reading.
 #[tokio::test]
 async fn all_that_a_server_wrote_arrives_though_the_next_request_finds_it_gone() {
     for is_shared in [false, true] {

@@ -1,4 +1,4 @@
-//! The half with sessions in front of servers elsewhere that do what a server may do, but few do.
+//! The half with sessions in front of servers elsewhere whose behaviour is valid but rare.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -85,7 +85,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         line.freeze()
     }
 
-    /// Passes over what is there of a line that is too long, but for its end.
+    /// Drops the buffered part of a line that is too long, but for its last bytes.
     fn skip(&mut self) -> Option<Line> {
         let (start, mut end) = self.long.take()?;
         let at = memchr(b'\n', &self.buffer);
@@ -112,10 +112,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 }
 
 impl<R: AsyncRead + AsFd + Unpin> Lines<R> {
-    /// Ends with what is in the pipe now, whether or not that is its end.
-    pub(super) fn end_with_what_is_there(&mut self) {
+    /// Ends with the bytes that are in the pipe now, whether or not the other end is closed.
+    pub(super) fn end_with_pipe_content(&mut self) {
         let there = ioctl_fionread(&self.from).ok().and_then(|there| usize::try_from(there).ok());
-        // A pipe can always say. If not, whoever reads has to stop by himself.
+        // A pipe can always say. If it cannot, the reader's own deadline is the bound.
         self.left = there.unwrap_or(usize::MAX);
     }
 

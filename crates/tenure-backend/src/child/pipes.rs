@@ -1,8 +1,7 @@
 //! The pipes of a child: lines in, lines out, and the notice that there are no more.
 //!
-//! What is heard goes to an [`Ear`]: the one session of a child, or all that share it. Whatever a child wrote is heard
-//! before it counts as lost, also if it is long gone by then: what it wrote stays in the pipe, and the one who listens may
-//! be slow.
+//! Messages go to an [`Ear`]: the one session of a child, or all that share it. The ear hears everything that a child wrote
+//! before the child counts as lost, also if it is long gone by then: its output stays in the pipe, and the ear may be slow.
 
 use std::future::poll_fn;
 use std::os::fd::AsFd;
@@ -95,7 +94,7 @@ async fn write(mut to: ChildStdin, mut lines: mpsc::Receiver<Bytes>, tell_deaf: 
         if written.is_err() {
             // Whoever sends from here on knows that it was not taken.
             drop(lines);
-            // Nobody listens: then nobody is kept waiting.
+            // Fails only if the reader has ended, which has then said that the child is lost.
             let _ = tell_deaf.send(());
             return;
         }
@@ -138,11 +137,11 @@ async fn read<R: AsyncRead + AsFd + Unpin>(
         tokio::time::sleep(HEARING).await;
     };
     tokio::select! {
-        // In this order, so that one who waits for a line sees at once that it is over.
+        // In this order, so that `hear_all` sees in the same poll that it is over.
         biased;
         () = too_late => tracing::error!(
             session = ear.label(),
-            "the session took too long to hear what the server said last; the rest is dropped"
+            "the session took too long to hear the server's last messages; the rest is dropped"
         ),
         () = hear_all(&mut lines, &*ear, &is_over) => {}
     }
@@ -172,7 +171,7 @@ async fn hear_all<R: AsyncRead + AsFd + Unpin>(
             None => {}
         }
     };
-    lines.end_with_what_is_there();
+    lines.end_with_pipe_content();
     while let Ok(Some(line)) = lines.next().await {
         hear_line(&line, ear).await;
     }
@@ -285,12 +284,12 @@ mod tests {
         Heard { methods, too_long, is_lost, left_behind: None, is_stuck: false }
     }
 
-    /// What is heard of a child that is gone.
+    /// Hears a child that is gone.
     async fn hear(from: PipeReader, heard: Heard) -> Heard {
         hear_until(from, heard, |_| true).await
     }
 
-    /// What is heard of a child that is gone as soon as this holds.
+    /// Hears a child that is gone as soon as this holds.
     async fn hear_until(from: PipeReader, heard: Heard, is_gone: impl Fn(&Heard) -> bool) -> Heard {
         let (from, heard) = (Receiver::from_owned_fd(from.into()).unwrap(), Arc::new(heard));
         let gone = poll_fn(|_| if is_gone(&heard) { Poll::Ready(Over::Gone) } else { Poll::Pending });

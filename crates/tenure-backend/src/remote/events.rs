@@ -1,4 +1,4 @@
-//! The messages on a stream of events, and what is needed to resume it.
+//! The messages on a stream of events, and the ids and pauses for resuming it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::overlong;
 
 /// One event.
 pub(super) struct Event {
-    /// What to resume after, if that is something else now.
+    /// The id to resume after, if the event has one.
     pub(super) id: Option<String>,
     /// Its message, if it carries one.
     pub(super) data: Option<Bytes>,
@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 pub(super) struct Events {
     chunks: BoxStream<'static, reqwest::Result<Bytes>>,
-    /// What is left of the last one.
+    /// The rest of the last one.
     chunk: Bytes,
     /// Boxed, because an answer that is no stream has room for this too.
     parser: Box<Parser>,

@@ -144,8 +144,8 @@ impl Remote {
         }
     }
 
-    /// Whether the server has forgotten the session, by its answer to a ping. A GET that is refused does not say that: the
-    /// stream may be what is not there. `false` if the server cannot be asked.
+    /// Whether the server has forgotten the session, by its answer to a ping. A GET that is refused does not say that: it
+    /// may be the stream that is missing. `false` if the server cannot be asked.
     pub(super) async fn is_gone(&self) -> bool {
         let ping = message::write_request(&self.next_id(), &Method::Ping, None);
         let answer = tokio::time::timeout(PATIENCE, self.door.post(&self.visit, ping)).await;

@@ -74,7 +74,7 @@ pub(super) async fn listen(remote: Arc<Remote>) {
 struct Pauses {
     /// How often it failed since it was good.
     failures: u32,
-    /// What the server has asked for.
+    /// The pause that the server has asked for.
     retry: Option<Duration>,
 }
 

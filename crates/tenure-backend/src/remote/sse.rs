@@ -17,7 +17,7 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 pub(super) struct Block {
     /// Its type; empty if it has none, which is the type `message`.
     pub(super) name: String,
-    /// What to resume after, if the event changes it. Empty: from here on nothing can be resumed.
+    /// The id to resume after, if the event has one. Empty: from here on nothing can be resumed.
     pub(super) id: Option<String>,
     pub(super) data: Data,
 }
@@ -27,13 +27,13 @@ pub(super) enum Data {
     /// There was no such field, so the standard would not dispatch the event.
     #[default]
     None,
-    /// UTF-8, with replacement characters for what was not.
+    /// UTF-8; invalid bytes were replaced by U+FFFD.
     Whole(Bytes),
     /// The event was too long; this is how its data begins and ends.
     TooLong { start: Bytes, end: Bytes },
 }
 
-/// What was read of a stream.
+/// A stream that is being read.
 pub(super) struct Parser {
     max: usize,
     line: Line,

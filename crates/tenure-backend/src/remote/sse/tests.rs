@@ -1,3 +1,5 @@
+//! The parser against a table, against the standard's own words, and with bodies cut anywhere.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -42,7 +44,7 @@ fn a_body_says_what_the_standard_says_that_it_does() {
         (b"id: 1\nid: 2\ndata: a\n\n", &[block("", Some("2"), Some("a"))]),
         (b"id: 1\n\nid\n\n", &[block("", Some("1"), None), block("", Some(""), None)]),
         (b"id: 1\0\ndata: a\n\n", &[message("a")]),
-        // Names are compared as they are, and what is not known is passed over.
+        // Names are compared byte by byte, and unknown fields are passed over.
         (b"Data: a\n data: a\ndata : a\ndatum: a\nno colon\n::\ndata: b\n\n", &[message("b")]),
         (b"\xef\xbb\xbfdata: a\n\n", &[message("a")]),
         (b"\xef\xbb\xbf\ndata: a\n\n", &[message("a")]),
@@ -114,7 +116,7 @@ fn reference(body: &[u8]) -> (Vec<Block>, Option<u64>) {
     let (mut blocks, mut retry) = (Vec::new(), None);
     let (mut name, mut id, mut data) = (String::new(), None, String::new());
     let mut lines: Vec<_> = text.split('\n').collect();
-    // What comes after the last end of a line is no line.
+    // The text after the last line end is no line.
     lines.pop();
     for line in lines {
         if line.is_empty() {
@@ -140,7 +142,7 @@ fn reference(body: &[u8]) -> (Vec<Block>, Option<u64>) {
     (blocks, retry)
 }
 
-/// Bodies made of what matters to a reader.
+/// Bodies made of the words and signs that a reader looks at.
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let words: &[&[u8]] = &[
         b"data",

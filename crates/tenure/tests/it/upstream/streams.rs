@@ -1,4 +1,4 @@
-//! What a server upstream means by a stream that it refuses: that there is none, or that the session is gone.
+//! A server upstream refuses a stream: either it has none, or the session is gone.
 
 use serde_json::json;
 
@@ -53,7 +53,7 @@ async fn a_stream_that_is_not_found_any_more_is_opened_anew_if_the_session_is_th
     let ping = server.post("ping").await;
     assert!(is_in_session(&ping), "{}", ping.head);
     ping.answer(&json!({ "result": {} })).await;
-    // What can be resumed no more is begun again.
+    // It cannot be resumed, so it begins anew.
     let anew = server.get().await;
     assert!(!anew.head.contains("last-event-id"), "{}", anew.head);
     let mut stream = anew.stream().await;
