@@ -34,6 +34,7 @@ pub async fn all(open: impl Fn() -> Shared) {
     clause_10_read_is_exact(open()).await;
     clause_11_trim_forgets_the_oldest(open()).await;
     clause_12_drop_session_forgets_only_it(open()).await;
+    beside::clause_12_a_read_beside_a_drop_has_no_hole(open()).await;
     clause_13_a_note_stands_until_its_stream_ends(open()).await;
     clause_14_survey_tells_of_every_stream(open()).await;
     beside::clause_14_a_survey_is_of_one_moment(open()).await;

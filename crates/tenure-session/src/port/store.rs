@@ -290,7 +290,8 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 ///     to where it was trimmed.
 /// 11. `trim` forgets the oldest events of the session first, whatever their stream, until all bounds
 ///     of [`Keep`] hold.
-/// 12. `drop_session` forgets all events and the ownership of the session, and nothing else.
+/// 12. `drop_session` forgets all events and the ownership of the session, and nothing else. A read beside it
+///     returns the events after `after` or the first of them, without a hole.
 /// 13. An entry with [`Place::Note`] stands beside its stream until an entry with [`Place::End`] is appended
 ///     to it: `survey` shows it, `read` does not yield it, `trim` does not forget it, a later one replaces it.
 /// 14. `survey` tells of every stream that is open or has events, where it ends, and a number that no stream

@@ -143,7 +143,8 @@ impl Writer {
         let (events, notes) = (keys(&self.keyspaces.events)?, keys(&self.keyspaces.notes)?);
         self.progress.removed.fetch_add((events.len() + notes.len()) as u64, Ordering::AcqRel);
         for (keyspace, keys) in [(&self.keyspaces.events, events), (&self.keyspaces.notes, notes)] {
-            for key in keys {
+            // The last first: a reader goes the other way, so what it finds of a stream has no hole.
+            for key in keys.into_iter().rev() {
                 self.batch.remove(keyspace, key);
             }
         }

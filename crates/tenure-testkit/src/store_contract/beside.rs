@@ -54,6 +54,27 @@ pub(super) async fn clause_5_expired_names_the_version_that_is_due(store: Shared
     assert_eq!(renewed, 0, "of {} that were listed as due, so many were renewed", listed.len());
 }
 
+pub(super) async fn clause_12_a_read_beside_a_drop_has_no_hole(store: Shared) {
+    // The sessions, each with what was in it when it was dropped.
+    let sessions = Arc::new(Mutex::new(Vec::new()));
+    let (dropping, written) = (Arc::clone(&store), Arc::clone(&sessions));
+    let writer = beside(100, async move |_| {
+        let (session, epoch) = owned(&dropping).await;
+        let batch = (0..200).map(|_| event(1, "x")).collect();
+        let positions = dropping.append(session, epoch, batch).await.expect("appends");
+        written.lock().push((session, positions));
+        dropping.drop_session(session).await.expect("drops");
+    });
+    while !writer.is_finished() {
+        tokio::task::yield_now().await;
+        let Some((session, positions)) = sessions.lock().last().cloned() else { continue };
+        let stretch = store.read(session, StreamId::new(1), Position::START, READ_ALL).await.expect("reads");
+        let read: Vec<Position> = stretch.events.iter().map(|event| event.position).collect();
+        assert!(positions.starts_with(&read), "a hole: {read:?}");
+    }
+    writer.await.expect("writes");
+}
+
 pub(super) async fn clause_14_a_survey_is_of_one_moment(store: Shared) {
     const EVENTS: usize = 20;
     let (session, epoch) = owned(&store).await;
