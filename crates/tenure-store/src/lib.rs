@@ -8,6 +8,7 @@
 pub mod copy;
 pub mod disk;
 pub mod memory;
+mod numbers;
 pub mod open;
 #[cfg(feature = "rmcp")]
 pub mod rmcp;

@@ -12,11 +12,13 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
-use tenure_session::port::clock::Time;
+use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::port::store::{
     Capabilities, Durability, Epoch, Event, Expected, Keep, Kept, NewEvent, Place, ReadLimit, Record,
     RecordKey, SavedLog, Space, Store, StoreError, Stored, Stretch, Survey, Surveyed, Version,
 };
+
+use crate::numbers;
 
 const SHARDS: usize = 32;
 
@@ -255,7 +257,9 @@ impl Log {
             log.next_stream = log.next_stream.max(id.number() + 1);
         }
         order.sort_unstable_by_key(|(position, _)| *position);
-        log.last = order.last().map_or(0, |(position, _)| position.0).max(log.trimmed.0);
+        // The store that it comes from may have given out more since it was saved.
+        let given = numbers::at(SystemClock.now());
+        log.last = order.last().map_or(0, |(position, _)| position.0).max(log.trimmed.0).max(given);
         log.order = order.into_iter().map(|(_, entry)| entry).collect();
         log
     }

@@ -44,6 +44,7 @@ pub async fn all(open: impl Fn() -> Shared) {
     beside::clause_19_a_read_beside_a_trim_tells_of_every_gap(open()).await;
     clause_20_a_stream_that_was_trimmed_away_says_so(open(), open()).await;
     beside::clause_20_a_read_beside_the_last_trim_of_a_stream_tells_of_it(open()).await;
+    clause_21_a_restored_session_gives_out_no_position_again(open(), open()).await;
 }
 
 fn key() -> SessionKey {
@@ -345,6 +346,18 @@ async fn clause_15_restore_puts_back_what_was_read(store: Shared, other: Shared)
     let kept = other.trim(session, Keep { events: 2, ..KEEP_ALL }).await.expect("trims");
     assert_eq!((kept.events, kept.bytes), (2, 2));
     assert_eq!(bodies(&other, session, 7, Position::START).await, ["d"]);
+}
+
+async fn clause_21_a_restored_session_gives_out_no_position_again(store: Shared, other: Shared) {
+    let (session, epoch) = owned(&store).await;
+    store.append(session, epoch, vec![event(0, "a")]).await.expect("appends");
+    let saved = saved(&store, session).await;
+    let later = (0..500).map(|_| event(0, "later")).collect();
+    let told = store.append(session, epoch, later).await.expect("appends");
+    other.restore(session, saved).await.expect("restores");
+    let epoch = other.claim(session, NodeId::random(), None).await.expect("claims");
+    let fresh = other.append(session, epoch, vec![event(0, "b")]).await.expect("appends");
+    assert!(Some(&fresh[0]) > told.last(), "a client that was told {told:?} would not be told {fresh:?}");
 }
 
 /// Everything that is kept of a session's streams.

@@ -305,6 +305,9 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 ///     the last event of the stretch (or anywhere, if the stretch is empty), is at or before its `trimmed`.
 /// 20. A stream that was complete and was trimmed away whole does not look as if it had never been: `read` says
 ///     that it was trimmed at or beyond its last event, also after a `restore`, until `drop_session`.
+/// 21. A session that is restored goes on behind every position that the store it was saved from has given out, also
+///     behind those from after it was saved: clients hold them. The same holds of a whole store that is opened from a
+///     backup. It takes clocks that are not behind.
 pub trait Store: Send + Sync + 'static {
     /// Writes a record. See clauses 1–3.
     fn put(

@@ -9,6 +9,7 @@ use fjall::Keyspace;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tenure_session::id::{Position, SessionKey, StreamId};
+use tenure_session::port::clock::{Clock, SystemClock};
 use tenure_session::port::store::{Epoch, Keep, Kept, NewEvent, Place, SavedLog, StoreError};
 
 use super::job::failed;
@@ -16,6 +17,7 @@ use super::layout;
 use super::log::Log;
 use super::room::Growth;
 use super::writer::Writer;
+use crate::numbers;
 
 /// Events of all sessions together whose order is kept at hand for trimming.
 const MAX_COUNTED: usize = 1 << 20;
@@ -181,7 +183,8 @@ impl Writer {
         }
         let gone = layout::Gone { next_stream: log.next_stream, trimmed: log.trimmed };
         self.batch.insert(events, layout::gone_key(&session), layout::gone_value(gone));
-        self.sequence = self.sequence.max(gone.trimmed.0);
+        // The store that the session comes from may have given out more since it was saved.
+        self.sequence = self.sequence.max(gone.trimmed.0).max(numbers::at(SystemClock.now()));
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fjall::{Database, PersistMode};
+use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tokio::sync::{Notify, mpsc};
 
 use super::error::DiskError;
@@ -22,6 +23,7 @@ use super::recent::Recent;
 use super::room::{Health, Room};
 use super::tidy::Tidy;
 use super::writer::Writer;
+use crate::numbers;
 
 /// Writes that may wait for the writer; beyond it callers wait.
 const QUEUE: usize = 4096;
@@ -54,6 +56,8 @@ pub struct Options {
     /// What is kept free on the filesystem, beyond what the engine needs for its own work. By default 256 MiB,
     /// or 5 % of a small filesystem. With 0 nothing is, and a full disk poisons the store.
     pub reserve_bytes: Option<u64>,
+    /// The time of day; the system's, if it is left out.
+    pub now: Option<Time>,
 }
 
 /// A store on disk. One process at a time may have it open.
@@ -108,7 +112,9 @@ impl Disk {
             Sync::Os => PersistMode::Buffer,
             Sync::Disk => PersistMode::SyncData,
         };
-        let sequence = leap(folder, keyspaces.number(layout::META_SEQUENCE).map_err(engine)?).map_err(&io)?;
+        let written = keyspaces.number(layout::META_SEQUENCE).map_err(engine)?;
+        let now = options.now.unwrap_or_else(|| SystemClock.now());
+        let sequence = leap(folder, written, now).map_err(&io)?;
         let (for_writer, its_progress) = (Arc::clone(&keyspaces), Arc::clone(&progress));
         let recent = Arc::new(Recent::new());
         let (its_room, its_recent) = (Arc::clone(&room), Arc::clone(&recent));
@@ -180,13 +186,14 @@ impl Disk {
 /// The number after which this process gives out its own.
 ///
 /// A loss of power may have taken writes whose numbers were already told to clients. The leap is wider than what
-/// can be lost, so that no number ever means two things. It is on the disk before any number is given out, in a file
+/// can be lost, so that no number ever means two things. If the store is a backup, its original may have given out more
+/// than that since; see `numbers`. The leap is on the disk before any number is given out, in a file
 /// of its own, or a process that loses all it wrote would be followed by one that leaps to the same numbers.
-fn leap(folder: &Path, written: Option<u64>) -> std::io::Result<u64> {
+fn leap(folder: &Path, written: Option<u64>, now: Time) -> std::io::Result<u64> {
     let mut numbers = Mark::of_numbers(folder)?;
     let sequence = match written.unwrap_or(0).max(numbers.batch()) {
         0 => 0,
-        last => last + LEAP,
+        last => (last + LEAP).max(numbers::at(now)),
     };
     numbers.set(sequence.max(1))?;
     sync_folder(folder)?;

@@ -1,13 +1,16 @@
 //! A copy of a store that is in use: whole, consistent, and a store of its own.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tempfile::TempDir;
 use tenure_session::id::{NodeId, SessionKey};
+use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Epoch, Expected, RecordKey, Store};
-use tenure_store::disk::{Disk, DiskError, Sync, check};
+use tenure_store::disk::{Disk, DiskError, Options, Sync, check};
 
 use super::sample::{Left, SESSIONS, Sample};
 use super::tools::{bodies, event, key};
@@ -116,4 +119,33 @@ async fn a_backup_is_a_store_of_its_own() {
     // One that was cut short is not taken for a store.
     std::fs::create_dir(copy.path().join("data.copying")).unwrap();
     assert!(matches!(Disk::open(copy.path(), Sync::Os), Err(DiskError::Damaged { .. })));
+}
+
+#[tokio::test]
+async fn a_backup_goes_on_behind_everything_that_its_original_gave_out_since() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, copy) = (folder.path().join("first"), folder.path().join("copy"));
+    let monday = Time(1_790_000_000_000);
+    let tuesday = monday.after(Duration::from_secs(24 * 60 * 60));
+    let open =
+        |path: &Path, now| Disk::open_with(path, Options { now: Some(now), ..Options::default() }).unwrap();
+    let key = key(1);
+    // Opened twice, since a new store begins at 1.
+    drop(open(&first, monday));
+    let store = open(&first, monday);
+    let epoch = store.claim(key, NodeId::random(), None).await.unwrap();
+    store.append(key, epoch, vec![event(0, "in the backup")]).await.unwrap();
+    store.backup(&copy, |_| {}).await.unwrap();
+    drop(store);
+    // It is used for another day.
+    let store = open(&first, tuesday);
+    let epoch = store.claim(key, NodeId::random(), Some(epoch)).await.unwrap();
+    let told = store.append(key, epoch, vec![event(0, "told")]).await.unwrap();
+    drop(store);
+    // Lost, and the backup takes its place.
+    let store = open(&copy, tuesday.after(Duration::from_millis(1_000)));
+    let (_, epoch) = store.owner(key).await.unwrap().unwrap();
+    let epoch = store.claim(key, NodeId::random(), Some(epoch)).await.unwrap();
+    let fresh = store.append(key, epoch, vec![event(0, "fresh")]).await.unwrap();
+    assert!(fresh > told, "a client that was told {told:?} would not be told {fresh:?}");
 }

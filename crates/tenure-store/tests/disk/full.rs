@@ -112,7 +112,7 @@ async fn fill_by_many(store: &Arc<Disk>, epochs: &[Epoch], from: &[u64]) -> Vec<
 }
 
 fn open(folder: &Path, reserve_bytes: Option<u64>) -> Disk {
-    Disk::open_with(folder, Options { sync: Sync::Os, reserve_bytes }).unwrap()
+    Disk::open_with(folder, Options { sync: Sync::Os, reserve_bytes, now: None }).unwrap()
 }
 
 #[tokio::test]
