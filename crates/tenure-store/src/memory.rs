@@ -157,6 +157,7 @@ impl Memory {
         due.into_iter().filter_map(version).collect()
     }
 
+    /// One shard after the other: every record stands for itself, and none ever changes its shard.
     fn list_now(&self, space: Space, after: Option<SessionKey>, limit: usize) -> Vec<(SessionKey, Record)> {
         let mut found = Vec::new();
         for shard in &self.shards {

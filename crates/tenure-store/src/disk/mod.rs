@@ -2,8 +2,9 @@
 //!
 //! One thread writes: it takes what has queued up, checks each write against what is there, and commits
 //! all of it at once (`writer`). Reads go straight to the engine on tokio's blocking threads, because a cold
-//! one waits for the disk, unless a record was read lately (`recent`). How things lie on disk is decided in `layout` alone. A mark beside the data says
-//! up to where it was once synced (`mark`); a store that comes back with less has lost something.
+//! one waits for the disk, unless a record was read lately (`recent`); what they see of a batch that is being written
+//! is told in `read`. How things lie on disk is decided in `layout` alone. A mark beside the data says up to where it
+//! was once synced (`mark`); a store that comes back with less has lost something.
 
 mod backup;
 mod check;

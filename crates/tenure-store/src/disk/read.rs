@@ -20,6 +20,8 @@ use tenure_session::port::store::{
 use super::layout::{self, Keyspaces};
 use super::log::Log;
 
+/// Every record stands for itself here, so it does not matter that they are read at different moments: one that is
+/// written meanwhile is listed as it was or as it is.
 pub(super) fn list(
     keyspaces: &Keyspaces,
     space: Space,

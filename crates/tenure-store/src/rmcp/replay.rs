@@ -1,7 +1,8 @@
 //! The later events of a stream, read from the store as they are asked for.
 //!
 //! One stretch is in memory at a time. The stream ends where the log ends: a client that wants more comes back
-//! with the last id it got.
+//! with the last id it got. A log that expires and is dropped meanwhile ends early, but has no hole: the client has
+//! then got everything up to its last id, and learns that the stream is gone when it comes back.
 
 use std::pin::Pin;
 use std::sync::Arc;
