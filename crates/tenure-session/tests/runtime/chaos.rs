@@ -537,7 +537,15 @@ impl Chaos {
         let old = self.session.take().expect("the session is awake");
         self.world.kill(self.limits.clone());
         (self.is_broken, self.is_held) = (false, false);
-        let session = self.world.find(&old).await.unwrap();
+        // A write of the record that the old process had begun may land meanwhile; then the client tries again.
+        let mut found = self.world.find(&old).await;
+        for _ in 0..5 {
+            if found.is_ok() {
+                break;
+            }
+            found = self.world.find(&old).await;
+        }
+        let session = found.unwrap();
         self.outlet = self.world.script.opened().await.outlet;
         drop(old);
         let again: Vec<u64> = session.info().calls.iter().map(|call| call.id.raw().parse_number()).collect();
