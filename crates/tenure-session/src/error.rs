@@ -298,6 +298,25 @@ impl RpcError {
         Error::new(Reason::BackendUnavailable, message).with("refused", true).to_rpc()
     }
 
+    /// A server behind was lost after it took a request.
+    pub fn server_lost() -> Self {
+        Self::of(
+            Reason::Interrupted,
+            "The server ended before the answer came; the request may or may not have been carried out",
+        )
+    }
+
+    /// The same for a request that no server took, so that it can be given to another.
+    #[must_use]
+    pub fn not_taken(self) -> Self {
+        if !self.is(Reason::BackendUnavailable) || self.is_refused() {
+            return self;
+        }
+        let mut error: serde_json::Value = self.0.read().unwrap_or_default();
+        error["data"]["refused"] = true.into();
+        Self(RawJson::of(&error))
+    }
+
     /// Whether it is our own error for a reason.
     pub fn is(&self, reason: Reason) -> bool {
         self.code() == i64::from(reason.code()) && self.carried().reason == reason.as_str()

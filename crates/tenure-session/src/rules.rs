@@ -107,6 +107,8 @@ pub fn repeat(method: &Method) -> Repeat {
         | Method::PromptsList
         | Method::PromptsGet
         | Method::CompletionComplete
+        | Method::Discover
+        | Method::TasksGet
         | Method::LoggingSetLevel => Repeat::Safe,
         Method::ToolsCall => Repeat::AskTool,
         _ => Repeat::Never,

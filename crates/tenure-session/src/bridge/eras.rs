@@ -280,7 +280,7 @@ impl Both {
                     return self.exchanges.respond(call).await;
                 }
                 // It cannot be reached, or does not want us.
-                (Verdict::Unknown, Err(error)) => return Err(error),
+                (Verdict::Unknown, Err(error)) => return Err(error.not_taken()),
                 _ => {}
             }
         }
@@ -307,20 +307,11 @@ impl Both {
 
 /// A discovery on behalf of whoever sends a request: with what that says of its client, and nothing else.
 pub(crate) fn discovery(call: &Call) -> Call {
-    let params = call.request.params.as_ref().and_then(meta_of).unwrap_or(RawJson::EMPTY_OBJECT);
+    let meta = call.request.params.as_ref().and_then(meta::of_client);
+    let params =
+        meta.map_or(RawJson::EMPTY_OBJECT, |meta| RawJson::of(&serde_json::json!({ "_meta": meta })));
     let request = Request { id: call.request.id.clone(), method: Method::Discover, params: Some(params) };
     Call { request, context: call.context.clone() }
-}
-
-fn meta_of(params: &RawJson) -> Option<RawJson> {
-    #[derive(serde::Deserialize)]
-    struct Params {
-        #[serde(rename = "_meta")]
-        meta: serde_json::Map<String, serde_json::Value>,
-    }
-    let mut meta = params.read::<Params>().ok()?.meta;
-    meta.retain(|name, _| [meta::VERSION, meta::CAPABILITIES, meta::CLIENT].contains(&&**name));
-    Some(RawJson::of(&serde_json::json!({ "_meta": meta })))
 }
 
 /// What is needed to open the same link by another half.

@@ -130,7 +130,8 @@ impl Errand {
                 Err(error) if error.is(Reason::BackendUnavailable) || error.is(Reason::TimedOut) => {
                     let since = *failing_since.get_or_insert_with(Instant::now);
                     if since.elapsed() > FAULTS {
-                        return Standing::Over(error);
+                        // Not an error for which the call could be sent again: the server took it.
+                        return Standing::Over(RpcError::server_lost());
                     }
                 }
                 Err(error) => return Standing::Over(error),
@@ -170,5 +171,5 @@ impl Drop for Errand {
 
 fn lost() -> RpcError {
     let words = "The session with the server was lost, and with it the task that the server worked on";
-    RpcError::of(Reason::BackendUnavailable, words)
+    RpcError::of(Reason::Interrupted, words)
 }

@@ -70,7 +70,8 @@ impl Attempt {
     pub fn into_reply(self) -> Reply {
         match self.answer {
             Answer::Said(reply) => reply,
-            Answer::Nothing(error) | Answer::NotAsked(error) => Err(error),
+            Answer::Nothing(error) => Err(error),
+            Answer::NotAsked(error) => Err(error.not_taken()),
         }
     }
 }

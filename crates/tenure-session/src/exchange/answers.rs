@@ -38,7 +38,7 @@ impl Inner {
             ResultType::InputRequired => self.wanted(work, request, &reply),
             ResultType::Complete | ResultType::Task => {
                 if request.method == Method::ToolsList {
-                    self.catalog.learn(request, work.fanout.route(), &work.principal, &reply);
+                    self.catalog.learn(request, work.fanout.route(), &work.caller.principal, &reply);
                 }
                 Ok(reply)
             }
@@ -69,7 +69,7 @@ impl Inner {
         };
         let state: String =
             state.read().map_err(|_| RpcError::of(Reason::Internal, "The state is no text"))?;
-        let bound = Bound::new(request, work.fanout.route(), &work.principal);
+        let bound = Bound::new(request, work.fanout.route(), &work.caller.principal);
         let expires = self.clock.now().after(self.limits.ask_timeout);
         let sealed = bound.seal(&*self.seal, &Held::Text(state), expires).map_err(|error| error.to_rpc())?;
         Ok(set(result, "requestState", &edit::quoted(&sealed)))

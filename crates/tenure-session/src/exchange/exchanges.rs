@@ -176,14 +176,15 @@ impl Exchanges {
         if meta.level == Some(Level::Unknown) {
             return Err(Error::new(Reason::InvalidParams, "The log level is none that is known"));
         }
-        let asked = request.clone();
         let mut attempt = Attempt { meta, streams, responses: None, used: Vec::new() };
         if Work::may_ask(&request.method) {
             attempt.responses = answers::responses(request.params.as_ref());
             if let Some(state) = states::brought(request.params.as_ref())? {
                 let bound = Bound::new(&request, route, &principal);
                 match bound.open(&*inner.seal, &state, inner.clock.now()) {
-                    Opened::Holds(Held::Parked(name)) => return inner.resume(name, attempt, asked, running),
+                    Opened::Holds(Held::Parked(name)) => {
+                        return inner.resume(name, attempt, request, running);
+                    }
                     Opened::Holds(Held::Text(text)) => {
                         let params = request.params.as_ref();
                         request.params = params.map(|params| answers::with_state(params, &text));
@@ -195,7 +196,8 @@ impl Exchanges {
         }
         let number = inner.numbers.fetch_add(1, Ordering::Relaxed);
         let world = (inner.fanout.on(route.clone()), Arc::clone(&inner.limits), inner.clock.now());
-        let work = Work::new(number, (request.method.clone(), principal), attempt, world);
+        let asked = request.clone();
+        let work = Work::new(number, (request.clone(), caller.clone()), attempt, world);
         let context = CallContext::staged(Arc::clone(&work) as Arc<dyn Stage>, &request, caller);
         let call = Call { request, context };
         let started = std::panic::catch_unwind(AssertUnwindSafe(|| inner.respond(&work, call)));

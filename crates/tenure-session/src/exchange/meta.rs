@@ -100,6 +100,18 @@ impl Meta {
     }
 }
 
+/// The members of a request's `_meta` that say who its client is, for requests of our own on its behalf.
+pub(crate) fn of_client(params: &RawJson) -> Option<serde_json::Map<String, serde_json::Value>> {
+    #[derive(serde::Deserialize)]
+    struct Params {
+        #[serde(rename = "_meta")]
+        meta: serde_json::Map<String, serde_json::Value>,
+    }
+    let mut meta = params.read::<Params>().ok()?.meta;
+    meta.retain(|name, _| [VERSION, CAPABILITIES, CLIENT].contains(&&**name));
+    Some(meta)
+}
+
 fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(Reason::InvalidMeta, detail)
 }

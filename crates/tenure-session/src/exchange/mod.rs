@@ -22,6 +22,7 @@ mod listen;
 pub mod meta;
 pub mod params;
 mod parks;
+mod repeat;
 pub mod results;
 mod run;
 pub mod sentinel;

@@ -66,7 +66,7 @@ impl Inner {
             tracing::debug!(exchange = %work.label(), "made room for others: its client does not come back");
             work.close();
         }
-        let bound = Bound::new(request, work.fanout.route(), &work.principal);
+        let bound = Bound::new(request, work.fanout.route(), &work.caller.principal);
         let expires = self.clock.now().after(self.limits.ask_timeout);
         bound.seal(&*self.seal, &Held::Parked(name), expires)
     }
@@ -124,7 +124,7 @@ async fn carried_out(
             }
         }
         () = abandoned(work) => {
-            tracing::debug!(exchange = %work.label(), method = %work.method, "its client did not come back");
+            tracing::debug!(exchange = %work.label(), method = %work.request.method, "its client did not come back");
             work.give_up();
             // The server should hear it before it is cut off.
             drop(tokio::time::timeout(LAST_WORDS, reply).await);
@@ -170,13 +170,13 @@ const UNDISTURBED: Duration = Duration::from_secs(30);
 fn forsaken(parked: &HashMap<u128, Arc<Work>>) -> Option<u128> {
     let mut by_owner: HashMap<&Principal, usize> = HashMap::new();
     for work in parked.values() {
-        *by_owner.entry(&work.principal).or_default() += 1;
+        *by_owner.entry(&work.caller.principal).or_default() += 1;
     }
     let now = Instant::now();
     let waiting = parked.iter().filter_map(|(name, work)| {
         let until = work.state.lock().parked_until?;
         let waited = work.limits.ask_timeout.saturating_sub(until.saturating_duration_since(now));
-        (waited >= UNDISTURBED).then_some((by_owner[&work.principal], waited, *name))
+        (waited >= UNDISTURBED).then_some((by_owner[&work.caller.principal], waited, *name))
     });
     waiting.max_by_key(|(held, waited, _)| (*held, *waited)).map(|(_, _, name)| name)
 }

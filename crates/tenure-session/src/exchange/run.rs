@@ -23,6 +23,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::exchanges::{Inner, Listed, Running};
 use super::ladder::Streams;
+use super::repeat;
 use super::tasked::Becoming;
 use super::work::{End, State, Work};
 use crate::bridge::rules::news;
@@ -62,6 +63,8 @@ pub(super) struct Run {
     timer: Option<Pin<Box<Sleep>>>,
     /// From the first time that it has to wait.
     listed: Option<Listed>,
+    /// Its server was lost, and `repeat` does the rest.
+    is_repeated: bool,
     /// Whether the client has been given a stream.
     is_stream: bool,
     pub(super) is_over: bool,
@@ -106,6 +109,7 @@ impl Run {
             began: Instant::now(),
             timer: None,
             listed: None,
+            is_repeated: false,
             is_stream: false,
             is_over: false,
             _running: running,
@@ -218,18 +222,34 @@ impl Run {
     }
 
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
-        let reply = match &mut self.source {
-            Source::Here(reply) => {
-                match std::panic::catch_unwind(AssertUnwindSafe(|| reply.as_mut().poll(cx))) {
-                    Ok(reply) => ready!(reply),
-                    Err(_) => Err(panicked(&self.work)),
+        loop {
+            let reply = match &mut self.source {
+                Source::Here(reply) => {
+                    match std::panic::catch_unwind(AssertUnwindSafe(|| reply.as_mut().poll(cx))) {
+                        Ok(reply) => ready!(reply),
+                        Err(_) => Err(panicked(&self.work)),
+                    }
                 }
+                Source::Elsewhere => return Poll::Pending,
+                Source::Nobody => Err(panicked(&self.work)),
+            };
+            self.discard();
+            if self.is_repeated || !repeat::is_lost(&self.work, &reply) {
+                return Poll::Ready(reply);
             }
-            Source::Elsewhere => return Poll::Pending,
-            Source::Nobody => Err(panicked(&self.work)),
-        };
-        self.discard();
-        Poll::Ready(reply)
+            self.is_repeated = true;
+            let again = Arc::clone(&self.inner).once_more(Arc::clone(&self.work), reply);
+            self.source = Source::Here(Box::pin(again));
+        }
+    }
+
+    /// The reply of the call, for a task that goes on with it when the attempt has ended. `None` if one does already.
+    pub(super) fn hand_over(&mut self) -> Option<BoxFuture<Reply>> {
+        match std::mem::replace(&mut self.source, Source::Elsewhere) {
+            Source::Here(reply) if self.is_repeated => Some(reply),
+            Source::Here(reply) => Some(self.inner.see_through(&self.work, reply)),
+            Source::Elsewhere | Source::Nobody => None,
+        }
     }
 
     /// Drops the server's future. What it does then is its own affair: it may look at its context, so no lock is held,
@@ -277,7 +297,7 @@ impl Run {
             self.close();
             return turn;
         }
-        if let Source::Here(reply) = std::mem::replace(&mut self.source, Source::Elsewhere) {
+        if let Some(reply) = self.hand_over() {
             self.inner.go_on(&self.work, reply);
         }
         self.is_over = true;
@@ -304,7 +324,7 @@ impl Drop for Run {
     fn drop(&mut self) {
         // The client hung up, which is how it withdraws a request.
         if !self.is_over && self.work.state.lock().turn == self.turn {
-            tracing::debug!(exchange = %self.work.label(), method = %self.work.method, "withdrawn by its client");
+            tracing::debug!(exchange = %self.work.label(), method = %self.work.request.method, "withdrawn by its client");
             self.close();
         }
     }
@@ -354,7 +374,7 @@ fn ended(end: End, request: &Request) -> Reply {
 }
 
 pub(super) fn panicked(work: &Work) -> RpcError {
-    tracing::error!(exchange = %work.label(), method = %work.method, "a handler panicked");
+    tracing::error!(exchange = %work.label(), method = %work.request.method, "a handler panicked");
     RpcError::of(Reason::Internal, "The server failed while handling the request")
 }
 

@@ -36,6 +36,12 @@ impl Work {
             Method::Progress => {
                 let mut state = self.state.lock();
                 state.progressed = Some(Instant::now());
+                if let Some(heard) = state.heard
+                    && rules::progress_value(params).is_none_or(|progress| progress <= heard)
+                {
+                    return None;
+                }
+                state.reported = params.cloned();
                 let token = state.attempt.meta.token.as_ref()?;
                 Some(message::write_notification(method, Some(&with_token(params?, token))))
             }
@@ -231,7 +237,7 @@ impl Stage for Work {
     }
 
     fn principal(&self) -> Principal {
-        self.principal.clone()
+        self.caller.principal.clone()
     }
 
     fn become_task(&self, wish: TaskWish) -> BoxFuture<Result<Became, RpcError>> {

@@ -15,7 +15,7 @@ use super::capability::Capability;
 use super::exchanges::{Inner, Listed};
 use super::parks::LAST_WORDS;
 use super::results::ResultType;
-use super::run::{Run, Source, Turn, panicked};
+use super::run::{Run, Turn, panicked};
 use super::work::{self, Asked, End, Tasked, Wish, Work};
 use crate::call::{Became, Stage, TaskWish};
 use crate::error::{Error, Reason, RpcError};
@@ -36,7 +36,9 @@ impl Work {
         if state.task.is_some() {
             return Err(Became::Task);
         }
-        if self.method != Method::ToolsCall || !state.attempt.meta.capabilities.has(&Capability::TASKS) {
+        if self.request.method != Method::ToolsCall
+            || !state.attempt.meta.capabilities.has(&Capability::TASKS)
+        {
             return Err(Became::No);
         }
         let (answer, answered) = oneshot::channel();
@@ -97,7 +99,7 @@ impl Work {
 
     /// Whose tasks the call can be about.
     pub(super) fn whose(&self) -> Whose {
-        Whose { owner: self.principal.clone(), route: self.fanout.route().clone() }
+        Whose { owner: self.caller.principal.clone(), route: self.fanout.route().clone() }
     }
 
     /// Resolves when the call is ended from outside.
@@ -152,13 +154,10 @@ impl Run {
         let listed = self.inner.list_task(&self.work, self.turn);
         let (live, wishes) = self.work.adopt(self.turn, begun, &self.request, listed)?;
         self.inner.unpark(&self.work);
-        match std::mem::replace(&mut self.source, Source::Elsewhere) {
-            Source::Here(reply) => {
-                let task = Tasked { live: Arc::clone(&live), request: self.request.clone() };
-                self.inner.carry_out(&self.work, task, reply);
-            }
-            // Whoever carries it out was woken.
-            Source::Elsewhere | Source::Nobody => {}
+        // If a task goes on with it already, that was woken.
+        if let Some(reply) = self.hand_over() {
+            let task = Tasked { live: Arc::clone(&live), request: self.request.clone() };
+            self.inner.carry_out(&self.work, task, reply);
         }
         for wish in wishes {
             drop(wish.answer.send(Ok(Became::Task)));

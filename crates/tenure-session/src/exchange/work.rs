@@ -19,13 +19,13 @@ use super::ladder::Streams;
 use super::limits::ExchangeLimits;
 use super::meta::Meta;
 use crate::bridge::rules::questions::{self, KeyedBy, Question};
-use crate::call::{Became, Fanout, TaskWish};
+use crate::call::{Became, Caller, Fanout, TaskWish};
 use crate::error::{Reason, RpcError};
-use crate::id::Principal;
 use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::backend::Reply;
 use crate::port::clock::Time;
+use crate::rules;
 use crate::task::Live;
 
 /// A call.
@@ -33,8 +33,9 @@ pub(super) struct Work {
     /// Itself, for futures that outlive a borrow.
     pub(super) me: Weak<Self>,
     pub(super) number: u64,
-    pub(super) method: Method,
-    pub(super) principal: Principal,
+    /// As the server gets it; the requests of later attempts differ in their id and in what they bring.
+    pub(super) request: Request,
+    pub(super) caller: Caller,
     /// Its secret name while it waits for an attempt; made with the first wait.
     pub(super) park: OnceLock<u128>,
     pub(super) started: Time,
@@ -66,6 +67,10 @@ pub(super) struct State {
     pub(super) asked_at: Option<(Instant, Instant)>,
     questions: usize,
     pub(super) progressed: Option<Instant>,
+    /// The params of the last report of progress.
+    pub(super) reported: Option<RawJson>,
+    /// How far its client has heard of progress from a server that was lost.
+    pub(super) heard: Option<f64>,
     /// Capabilities for want of which the client was not asked.
     pub(super) lacking: Vec<Capability>,
     /// What came of it, if it is carried out by a task of its own.
@@ -141,7 +146,7 @@ impl State {
 impl Work {
     pub(super) fn new(
         number: u64,
-        (method, principal): (Method, Principal),
+        (request, caller): (Request, Caller),
         attempt: Attempt,
         (fanout, limits, started): (Fanout, Arc<ExchangeLimits>, Time),
     ) -> Arc<Self> {
@@ -156,6 +161,8 @@ impl Work {
             asked_at: None,
             questions: 0,
             progressed: None,
+            reported: None,
+            heard: None,
             lacking: Vec::new(),
             outcome: None,
             end: None,
@@ -169,8 +176,8 @@ impl Work {
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             number,
-            method,
-            principal,
+            request,
+            caller,
             park: OnceLock::new(),
             started,
             fanout,
@@ -183,7 +190,19 @@ impl Work {
     }
 
     pub(super) fn is_listen(&self) -> bool {
-        self.method == Method::Listen
+        self.request.method == Method::Listen
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+
+    /// The call goes to another server: progress of which its client has heard is not reported again.
+    pub(super) fn begins_again(&self) {
+        let mut state = self.state.lock();
+        let reported = state.reported.take();
+        let heard = rules::progress_value(reported.as_ref());
+        state.heard = [state.heard, heard].into_iter().flatten().reduce(f64::max);
     }
 
     /// Nobody waits for it any more: it was answered, or withdrawn.
@@ -291,7 +310,7 @@ impl Work {
         method: &Method,
         params: Option<&RawJson>,
     ) -> Result<oneshot::Receiver<Reply>, Reply> {
-        if !Self::may_ask(&self.method) {
+        if !Self::may_ask(&self.request.method) {
             return Err(questions::refusal(method));
         }
         let needed = capability::of_question(method, params).map_err(|error| Err(error.to_rpc()))?;

@@ -10,6 +10,7 @@ mod answering;
 mod ending;
 mod limits;
 mod listens;
+mod lost_servers;
 mod panics;
 mod parking;
 mod questions;

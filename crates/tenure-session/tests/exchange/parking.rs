@@ -136,7 +136,7 @@ async fn those_who_do_not_come_back_make_room_for_others() {
     let (bobs, _bobs_call, bobs_answered) = world.asking(&bob, "elicitation/create").await;
     pass(seconds(1)).await;
     let (anns, anns_call, anns_answered) = world.asking(&ann, "elicitation/create").await;
-    let (_, _, _answered) = world.asking(&ann, "elicitation/create").await;
+    let (_, _anns_second_call, _answered) = world.asking(&ann, "elicitation/create").await;
     pass(seconds(28)).await;
     let (waiting, call) = world.begin(&bob).await;
     let _refused = question(&call, "elicitation/create", json!({}));

@@ -192,10 +192,13 @@ async fn nobody_is_asked_during_a_request_that_has_no_place_for_it() {
         call.answer(&json!({}));
         assert_eq!(gist(&json_of(waiting.await.unwrap())), "complete 1");
     }
+    // Kept, because a server that hangs up is one that was lost.
+    let mut calls = Vec::new();
     for method in ["prompts/get", "resources/read"] {
         let (waiting, call) = world.begin(&Try::of(method, json!({ "name": "x", "uri": "x:y" }))).await;
         let _answered = question(&call, "elicitation/create", json!({}));
         assert_eq!(keys_of(&json_of(waiting.await.unwrap())), ["q1"], "{method}");
+        calls.push(call);
     }
 }
 

@@ -307,7 +307,7 @@ async fn a_server_that_is_lost_takes_its_task_along() {
     link.outlet.link_lost();
     wanted.end(Err(tenure_session::RpcError::refused("gone")));
     let failed = world.until(&id, "failed").await;
-    assert_eq!(failed["error"]["code"], -31011);
+    assert_eq!(failed["error"]["code"], -31010);
     assert!(failed["error"]["message"].as_str().unwrap().contains("was lost"), "{failed}");
     world.sessions(0).await;
     // Above all it is not done a second time.
