@@ -7,7 +7,7 @@ use super::about_tasks;
 use super::capability::{self, Capability};
 use super::exchanges::Inner;
 use super::results::{self, ResultType};
-use super::states::{Bound, Held};
+use super::states::{self, Bound, Brought, Held};
 use super::work::Work;
 use crate::bridge::rules::codes::{self, RESOURCE_NOT_FOUND};
 use crate::bridge::rules::edit::{self, Object};
@@ -117,6 +117,30 @@ fn said_in_this_era(request: &Request, error: RpcError) -> RpcError {
 /// The params with the state that the handler wrote in place of the sealed one.
 pub(super) fn with_state(params: &RawJson, text: &str) -> RawJson {
     set(params, "requestState", &edit::quoted(text))
+}
+
+/// What the params of an attempt bring from earlier ones.
+pub(super) fn brought(params: Option<&RawJson>) -> Brought {
+    let state = states::brought(params).ok().flatten();
+    Brought { state, responses: responses(params).map(|answers| edit::text(&answers).to_owned()) }
+}
+
+/// The params of an attempt with what an earlier one had brought in place of its state. Answers that it brings itself
+/// count.
+pub(super) fn with_brought(params: Option<&RawJson>, brought: &Brought) -> Option<RawJson> {
+    let Some(mut members) = Object::read(edit::text(params?)) else { return params.cloned() };
+    match &brought.state {
+        Some(state) => members.set("requestState", edit::quoted(state)),
+        None => members.remove("requestState"),
+    }
+    let own = members.get("inputResponses").and_then(Object::read);
+    if let Some(responses) = brought.responses.as_deref()
+        && own.is_none_or(|own| own.is_empty())
+    {
+        members.set("inputResponses", responses);
+    }
+    let written = members.write().into_owned();
+    Some(RawJson::trusted(written))
 }
 
 /// The answers that a request brings; what is no object is none.

@@ -18,7 +18,7 @@ use super::limits::ExchangeLimits;
 use super::meta::Level;
 use super::results::Caching;
 use super::run::{Answer, Run, Source};
-use super::states::{self, Bound, Held, Opened};
+use super::states::{self, Bound, Brought, Held, Opened};
 use super::work::{Attempt, End, Work};
 use crate::bridge::rules::news::Filter;
 use crate::call::{CallContext, Caller, Fanout, Listener, News, Stage};
@@ -35,7 +35,7 @@ use crate::task::Tasks;
 
 /// All exchanges of a process, as one of its endpoints sees them. Cheap to clone.
 #[derive(Clone)]
-pub struct Exchanges(Arc<Inner>, Route);
+pub struct Exchanges(pub(super) Arc<Inner>, Route);
 
 /// What exchanges are made of.
 #[expect(missing_debug_implementations, reason = "its parts are ports without one")]
@@ -67,21 +67,30 @@ pub(super) struct Inner {
     fanout: Fanout,
     /// One of the stages below.
     pub(super) stage: AtomicU8,
-    running: AtomicUsize,
-    numbers: AtomicU64,
+    pub(super) running: AtomicUsize,
+    pub(super) numbers: AtomicU64,
+    /// Tells this process from others, in which other calls wait.
+    pub(super) process: u64,
     /// Attempts that had to wait for something, by the number of the call and their turn, and calls that became tasks,
     /// by that of the attempt that made one and a mark.
-    listed: Mutex<HashMap<(u64, u64), Weak<Work>>>,
-    /// Woken when nothing is running any more.
-    idle: Notify,
+    pub(super) listed: Mutex<HashMap<(u64, u64), Weak<Work>>>,
+    /// Woken when nothing is running any more, and from the beginning of the end whenever less is.
+    pub(super) idle: Notify,
     pub(super) parked: Mutex<HashMap<u128, Arc<Work>>>,
     pub(super) tasks: TaskTracker,
     kept_tasks: OnceLock<Tasks>,
 }
 
+/// Everything is taken.
 pub(super) const OPEN: u8 = 0;
-const DRAINING: u8 = 1;
-const STOPPING: u8 = 2;
+/// Calls whose clients can be told to come back are not begun any more; everything else is taken.
+pub(super) const LEAVING: u8 = 1;
+/// Clients are told to come back; nothing else is taken.
+pub(super) const LEFT: u8 = 2;
+/// Nothing is taken.
+const DRAINING: u8 = 3;
+/// Nothing is taken, and what is left ends.
+const STOPPING: u8 = 4;
 
 /// How much is going on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +119,7 @@ impl Exchanges {
             stage: AtomicU8::new(OPEN),
             running: AtomicUsize::new(0),
             numbers: AtomicU64::new(0),
+            process: random(),
             listed: Mutex::default(),
             idle: Notify::new(),
             parked: Mutex::default(),
@@ -155,9 +165,12 @@ impl Exchanges {
     fn admit(&self, checked: Checked, caller: Caller) -> Result<Run, Error> {
         let (inner, route) = (&self.0, &self.1);
         let Checked { mut request, meta, params: headers, streams } = checked;
-        // Counted before the door is looked at: whoever closes it and then counts misses nobody.
+        // Incremented before the stage is read, so that an end which sets the stage and then reads the count sees this
+        // request.
         let running = Running::new(inner)?;
-        if inner.stage.load(Ordering::SeqCst) != OPEN {
+        let stage = inner.stage.load(Ordering::SeqCst);
+        let may_come_back = Work::may_ask(&request.method);
+        if !(matches!(stage, OPEN | LEAVING) || stage == LEFT && may_come_back) {
             return Err(answers::draining());
         }
         if let Some(needed) = capability::of_request(&request) {
@@ -177,13 +190,24 @@ impl Exchanges {
             return Err(Error::new(Reason::InvalidParams, "The log level is none that is known"));
         }
         let mut attempt = Attempt { meta, streams, responses: None, used: Vec::new() };
-        if Work::may_ask(&request.method) {
+        let mut recovers = None;
+        if may_come_back {
             attempt.responses = answers::responses(request.params.as_ref());
             if let Some(state) = states::brought(request.params.as_ref())? {
                 let bound = Bound::new(&request, route, &principal);
                 match bound.open(&*inner.seal, &state, inner.clock.now()) {
-                    Opened::Holds(Held::Parked(name)) => {
-                        return inner.resume(name, attempt, request, running);
+                    Opened::Holds(Held::Parked(parked))
+                        if parked.process == inner.process && stage != LEFT =>
+                    {
+                        return inner.resume(parked.name, attempt, request, running);
+                    }
+                    Opened::Holds(Held::Parked(parked)) => {
+                        recovers = Some(parked);
+                        request.params = answers::with_brought(request.params.as_ref(), &Brought::default());
+                    }
+                    Opened::Holds(Held::Again(brought)) => {
+                        request.params = answers::with_brought(request.params.as_ref(), &brought);
+                        attempt.responses = answers::responses(request.params.as_ref());
                     }
                     Opened::Holds(Held::Text(text)) => {
                         let params = request.params.as_ref();
@@ -197,11 +221,19 @@ impl Exchanges {
         let number = inner.numbers.fetch_add(1, Ordering::Relaxed);
         let world = (inner.fanout.on(route.clone()), Arc::clone(&inner.limits), inner.clock.now());
         let asked = request.clone();
-        let work = Work::new(number, (request.clone(), caller.clone()), attempt, world);
-        let context = CallContext::staged(Arc::clone(&work) as Arc<dyn Stage>, &request, caller);
-        let call = Call { request, context };
-        let started = std::panic::catch_unwind(AssertUnwindSafe(|| inner.respond(&work, call)));
-        let source = started.map_or(Source::Nobody, Source::Here);
+        let is_held = stage != OPEN && may_come_back;
+        let origin = (recovers, is_held);
+        let work = Work::new(number, (request.clone(), caller.clone()), attempt, world, origin);
+        let source = if is_held {
+            Source::Elsewhere
+        } else if recovers.is_some() {
+            Source::Here(Box::pin(Arc::clone(inner).recover(Arc::clone(&work))))
+        } else {
+            let context = CallContext::staged(Arc::clone(&work) as Arc<dyn Stage>, &request, caller);
+            let call = Call { request, context };
+            let started = std::panic::catch_unwind(AssertUnwindSafe(|| inner.respond(&work, call)));
+            started.map_or(Source::Nobody, Source::Here)
+        };
         Ok(Run::new(inner, work, asked, (1, source), running))
     }
 
@@ -246,13 +278,7 @@ impl Exchanges {
         self.0.stage.store(STOPPING, Ordering::SeqCst);
         let mut left = self.0.listed();
         left.retain(|work| work.end(End::Interrupt));
-        self.0.tasks.close();
-        if tokio::time::timeout(Duration::from_secs(5), self.0.tasks.wait()).await.is_err() {
-            tracing::warn!(tasks = self.0.tasks.len(), "exchanges were still running at shutdown");
-        }
-        if let Some(tasks) = self.0.kept_tasks.get() {
-            tasks.stop().await;
-        }
+        self.0.stop_tasks().await;
         left.len()
     }
 
@@ -284,14 +310,28 @@ impl std::fmt::Debug for Exchanges {
 }
 
 impl Inner {
-    fn listed(&self) -> Vec<Arc<Work>> {
+    pub(super) fn listed(&self) -> Vec<Arc<Work>> {
         self.listed.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Waits until what runs in the background has ended.
+    pub(super) async fn stop_tasks(&self) {
+        self.tasks.close();
+        if tokio::time::timeout(Duration::from_secs(5), self.tasks.wait()).await.is_err() {
+            tracing::warn!(tasks = self.tasks.len(), "exchanges were still running at shutdown");
+        }
+        if let Some(tasks) = self.kept_tasks.get() {
+            tasks.stop().await;
+        }
     }
 
     /// Enters a call that has to wait, so that it can be ended from outside.
     pub(super) fn list(self: &Arc<Self>, work: &Arc<Work>, turn: u64) -> Listed {
         let place = (work.number, turn);
         self.listed.lock().insert(place, Arc::downgrade(work));
+        if self.stage.load(Ordering::SeqCst) != OPEN {
+            self.idle.notify_waiters();
+        }
         Listed { inner: Arc::clone(self), place }
     }
 
@@ -316,6 +356,7 @@ impl Inner {
         match self.stage.load(Ordering::SeqCst) {
             DRAINING if work.is_listen() => work.end(End::Leave),
             STOPPING => work.end(End::Interrupt),
+            LEFT => work.end(work.end_at_leaving()),
             _ => false,
         }
     }
@@ -346,6 +387,12 @@ impl Listener for Inner {
     }
 }
 
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the system gives random bytes");
+    u64::from_le_bytes(bytes)
+}
+
 /// An attempt as long as it is being answered.
 pub(super) struct Running(Arc<Inner>);
 
@@ -364,8 +411,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let others = self.0.running.fetch_sub(1, Ordering::SeqCst) - 1;
-        if others == 0 && self.0.stage.load(Ordering::SeqCst) != OPEN {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+        if self.0.stage.load(Ordering::SeqCst) != OPEN {
             self.0.idle.notify_waiters();
         }
     }

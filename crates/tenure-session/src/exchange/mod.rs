@@ -17,6 +17,7 @@ mod catalog;
 pub mod digest;
 mod exchanges;
 pub mod ladder;
+mod leave;
 mod limits;
 mod listen;
 pub mod meta;

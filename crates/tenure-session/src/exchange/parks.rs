@@ -13,9 +13,9 @@ use hashbrown::HashMap;
 use tokio::time::Instant;
 
 use super::answers;
-use super::exchanges::{Inner, OPEN, Running};
+use super::exchanges::{Inner, LEAVING, OPEN, Running};
 use super::run::{Run, Source, panicked};
-use super::states::{self, Bound, Held};
+use super::states::{self, Bound, Held, Parked as Name};
 use super::work::{Attempt, Tasked, Work};
 use crate::call::Stage;
 use crate::error::{Error, Reason, RpcError};
@@ -47,7 +47,7 @@ impl Inner {
         });
         let given_up = {
             let mut parked = self.parked.lock();
-            if self.stage.load(Ordering::SeqCst) != OPEN {
+            if !matches!(self.stage.load(Ordering::SeqCst), OPEN | LEAVING) {
                 return Err(answers::draining());
             }
             let limit = self.limits.max_parked;
@@ -68,7 +68,7 @@ impl Inner {
         }
         let bound = Bound::new(request, work.fanout.route(), &work.caller.principal);
         let expires = self.clock.now().after(self.limits.ask_timeout);
-        bound.seal(&*self.seal, &Held::Parked(name), expires)
+        bound.seal(&*self.seal, &Held::Parked(Name { name, process: self.process }), expires)
     }
 
     pub(super) fn unpark(&self, work: &Work) {

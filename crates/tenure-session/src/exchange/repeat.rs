@@ -77,6 +77,17 @@ impl Inner {
         self.respond(work, Call { request: work.request.clone(), context })
     }
 
+    /// Carries out a call that waited for its client in a process that is gone, if that is safe.
+    pub(super) async fn recover(self: Arc<Self>, work: Arc<Work>) -> Reply {
+        match self.is_repeatable(&work).await {
+            true => self.respond_again(&work).await,
+            false => Err(RpcError::of(
+                Reason::Interrupted,
+                "The server was restarted while the request waited for answers; it may or may not have been carried out",
+            )),
+        }
+    }
+
     /// Whether the call may be carried out twice. For a tool the server has to say so, now: it may be another one.
     pub(super) async fn is_repeatable(&self, work: &Arc<Work>) -> bool {
         match rules::repeat(&work.request.method) {
@@ -93,24 +104,28 @@ impl Inner {
     }
 
     async fn is_repeatable_tool(&self, work: &Arc<Work>) -> bool {
-        let Some(name) = rules::tool_name(work.request.params.as_ref()) else { return false };
-        let mut cursor = None;
+        let name = rules::tool_name(work.request.params.as_ref());
+        let tools = self.repeatable_tools(work).await.unwrap_or_default();
+        name.is_some_and(|name| tools.contains(&name))
+    }
+
+    /// The tools that say of themselves that calling them twice does no harm. `None`: the server did not say.
+    pub(super) async fn repeatable_tools(&self, work: &Arc<Work>) -> Option<Vec<String>> {
+        let (mut found, mut cursor) = (Vec::new(), None);
         for _ in 0..MAX_PAGES {
             let listed = match self.list_tools(work, cursor.as_deref()).await {
                 Ok(listed) => listed,
                 Err(error) => {
                     tracing::warn!(exchange = %work.label(), %error, "the server did not list its tools");
-                    return false;
+                    return None;
                 }
             };
             let (tools, next) = rules::repeatable_tools(&listed);
-            if tools.contains(&name) {
-                return true;
-            }
-            let Some(next) = next else { return false };
+            found.extend(tools);
+            let Some(next) = next else { break };
             cursor = Some(next);
         }
-        false
+        Some(found)
     }
 
     /// A page of the server's tools, as the caller sees them. The caller knows nothing of this request.

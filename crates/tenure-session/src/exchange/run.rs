@@ -75,7 +75,7 @@ pub(super) struct Run {
 pub(super) enum Source {
     /// Whoever polls the attempt.
     Here(BoxFuture<Reply>),
-    /// A task, since an earlier attempt ended with questions.
+    /// A task, since an earlier attempt ended with questions; or another process, if its client is to come back.
     Elsewhere,
     /// Nobody: its handler panicked.
     Nobody,
@@ -152,7 +152,11 @@ impl Run {
             }
             if let Some(end) = state.end {
                 drop(state);
-                return Poll::Ready(self.finish(ended(end, &self.request)));
+                return Poll::Ready(match end {
+                    End::ComeBack => self.come_back(),
+                    End::Leave => self.finish(Ok(news::end(&self.request.id))),
+                    End::Interrupt => self.finish(Err(shut_down())),
+                });
             }
             if let Some(wish) = state.wishes.first().map(|wish| wish.wish) {
                 drop(state);
@@ -269,7 +273,7 @@ impl Run {
     }
 
     /// Whatever still works on the call need not.
-    fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         self.is_over = true;
         self.inner.unpark(&self.work);
         self.work.close();
@@ -364,13 +368,8 @@ impl Flow {
     }
 }
 
-fn ended(end: End, request: &Request) -> Reply {
-    match end {
-        End::Leave => Ok(news::end(&request.id)),
-        End::Interrupt => {
-            Err(RpcError::of(Reason::Interrupted, "The server shut down before the answer came"))
-        }
-    }
+pub(super) fn shut_down() -> RpcError {
+    RpcError::of(Reason::Interrupted, "The server shut down before the answer came")
 }
 
 pub(super) fn panicked(work: &Work) -> RpcError {

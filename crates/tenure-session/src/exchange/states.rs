@@ -1,12 +1,14 @@
 //! `requestState`: what a client carries from one attempt at a request to the next.
 //!
-//! It comes back from whoever sends it, so it is sealed: for its caller, endpoint, method and params, and for a time.
-//! Inside is what a handler wrote, or the number of a call that waits for answers.
+//! Anyone may send one, so it is sealed: for its caller, endpoint, method and params, and for a time. Inside is the text
+//! that a handler wrote, the number of a call that waits for answers, or the wish that the request is carried out from
+//! its beginning.
 
 use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 use crate::error::{Error, Reason};
@@ -26,8 +28,30 @@ pub(super) struct Bound(Vec<u8>);
 pub(super) enum Held {
     /// The text that a handler wrote.
     Text(String),
-    /// A call that waits.
-    Parked(u128),
+    /// A call that waits in a process.
+    Parked(Parked),
+    /// A request that is to be carried out from its beginning, with what its attempt had brought.
+    Again(Brought),
+}
+
+/// The name of a call that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Parked {
+    /// Its secret name.
+    pub(super) name: u128,
+    /// The process in which it waits.
+    pub(super) process: u64,
+}
+
+/// What an attempt at a request brings from earlier ones.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Brought {
+    /// The state of a handler, or of a server that seals its states itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) state: Option<String>,
+    /// The answers, as JSON text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) responses: Option<String>,
 }
 
 /// What a state turns out to be.
@@ -43,6 +67,7 @@ pub(super) enum Opened {
 
 const TEXT: u8 = 1;
 const PARKED: u8 = 2;
+const AGAIN: u8 = 3;
 
 impl Bound {
     pub(super) fn new(request: &Request, route: &Route, principal: &Principal) -> Self {
@@ -67,9 +92,14 @@ impl Bound {
                 plain.push(TEXT);
                 plain.extend_from_slice(text.as_bytes());
             }
-            Held::Parked(number) => {
+            Held::Parked(parked) => {
                 plain.push(PARKED);
-                plain.extend_from_slice(&number.to_le_bytes());
+                plain.extend_from_slice(&parked.name.to_le_bytes());
+                plain.extend_from_slice(&parked.process.to_le_bytes());
+            }
+            Held::Again(brought) => {
+                plain.push(AGAIN);
+                plain.extend_from_slice(RawJson::of(brought).bytes());
             }
         }
         let sealed = seal.seal(&self.0, &plain);
@@ -96,7 +126,12 @@ fn read(plain: &[u8], now: Time) -> Option<Held> {
     }
     match *kind {
         TEXT => String::from_utf8(content.to_vec()).ok().map(Held::Text),
-        PARKED => content.try_into().ok().map(|number| Held::Parked(u128::from_le_bytes(number))),
+        PARKED => {
+            let (name, process) = content.split_first_chunk::<16>()?;
+            let process = u64::from_le_bytes(process.try_into().ok()?);
+            Some(Held::Parked(Parked { name: u128::from_le_bytes(*name), process }))
+        }
+        AGAIN => serde_json::from_slice(content).ok().map(Held::Again),
         _ => None,
     }
 }
@@ -180,9 +215,15 @@ mod tests {
         assert_eq!(open(&call, &main, &Principal::named("bob"), 0), Opened::Foreign);
         assert_eq!(open(&call, &main, &Principal::ANONYMOUS, 0), Opened::Foreign);
         assert_eq!(bound.open(&Plain, &(text + "-TAMPERED"), Time(0)), Opened::Foreign);
-        let parked = Held::Parked(u128::MAX - 1);
-        let text = bound.seal(&Plain, &parked, Time(9)).unwrap();
-        assert_eq!(bound.open(&Plain, &text, Time(0)), Opened::Holds(parked));
+        let brought = Brought { state: Some("step 1".to_owned()), responses: Some("{}".to_owned()) };
+        for held in [
+            Held::Parked(Parked { name: u128::MAX - 1, process: 7 }),
+            Held::Again(Brought::default()),
+            Held::Again(brought),
+        ] {
+            let text = bound.seal(&Plain, &held, Time(9)).unwrap();
+            assert_eq!(bound.open(&Plain, &text, Time(0)), Opened::Holds(held));
+        }
     }
 
     #[test]

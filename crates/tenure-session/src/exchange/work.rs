@@ -18,6 +18,7 @@ use super::exchanges::Listed;
 use super::ladder::Streams;
 use super::limits::ExchangeLimits;
 use super::meta::Meta;
+use super::states::Parked;
 use crate::bridge::rules::questions::{self, KeyedBy, Question};
 use crate::call::{Became, Caller, Fanout, TaskWish};
 use crate::error::{Reason, RpcError};
@@ -46,6 +47,12 @@ pub(super) struct Work {
     pub(super) cancellation: OnceLock<CancellationToken>,
     /// Woken when there is room for messages again, when a listen was acknowledged, and when the call became a task.
     pub(super) room: Notify,
+    /// Whether it may be carried out twice, once that was found out.
+    pub(super) is_repeatable: OnceLock<bool>,
+    /// The call of another process that it takes the place of.
+    pub(super) recovers: Option<Parked>,
+    /// It came too late to be begun by this process: its client is to come back.
+    pub(super) is_held: bool,
     pub(super) state: Mutex<State>,
 }
 
@@ -127,6 +134,8 @@ pub(super) enum End {
     Leave,
     /// The process stops.
     Interrupt,
+    /// Its client is to come back: the next process carries it out.
+    ComeBack,
 }
 
 impl State {
@@ -149,6 +158,7 @@ impl Work {
         (request, caller): (Request, Caller),
         attempt: Attempt,
         (fanout, limits, started): (Fanout, Arc<ExchangeLimits>, Time),
+        (recovers, is_held): (Option<Parked>, bool),
     ) -> Arc<Self> {
         let state = State {
             attempt,
@@ -185,6 +195,9 @@ impl Work {
             label: OnceLock::new(),
             cancellation: OnceLock::new(),
             room: Notify::new(),
+            is_repeatable: OnceLock::new(),
+            recovers,
+            is_held,
             state: Mutex::new(state),
         })
     }

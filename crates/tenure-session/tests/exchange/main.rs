@@ -8,6 +8,7 @@
 
 mod answering;
 mod ending;
+mod leaving;
 mod limits;
 mod listens;
 mod lost_servers;
