@@ -29,7 +29,11 @@ impl Inner {
                 Box::pin(async move {
                     match answer(&tasks, &whose, &call.request).await {
                         Err(error) if may_be_the_servers && error.reason() == Reason::TaskNotFound => {
-                            inner.responder.respond(call).await
+                            // A server that knows no tasks says so of the method; its client knows ours.
+                            match inner.responder.respond(call).await {
+                                Err(said) if knows_none(&said) => Err(error.to_rpc()),
+                                reply => reply,
+                            }
                         }
                         reply => reply.map_err(|error| error.to_rpc()),
                     }
@@ -70,7 +74,6 @@ impl Inner {
         tokio::select! {
             reply = self.responder.respond(call) => {
                 // A server that never tells anything knows no listens; of tasks we tell all the same.
-                let knows_none = |error: &RpcError| error.code() == i64::from(Reason::MethodNotFound.code());
                 if work.state.lock().is_acknowledged || !reply.as_ref().is_err_and(knows_none) {
                     return reply;
                 }
@@ -97,6 +100,11 @@ impl Work {
             more.await;
         }
     }
+}
+
+/// Whether a server says that it does not know a method.
+fn knows_none(error: &RpcError) -> bool {
+    error.code() == i64::from(Reason::MethodNotFound.code())
 }
 
 fn member<'a>(request: &'a Request, name: &str) -> Option<&'a str> {

@@ -11,7 +11,7 @@ use super::states::{self, Bound, Brought, Held};
 use super::work::Work;
 use crate::bridge::rules::codes::{self, RESOURCE_NOT_FOUND};
 use crate::bridge::rules::edit::{self, Object};
-use crate::bridge::rules::questions;
+use crate::bridge::rules::questions::{self, Question};
 use crate::error::{Error, Reason, RpcError};
 use crate::id::Route;
 use crate::members;
@@ -55,15 +55,7 @@ impl Inner {
             return Err(RpcError::of(Reason::Internal, message));
         }
         let wanted = questions::wanted(result)?;
-        let mut needed: Vec<Capability> = Vec::new();
-        for question in &wanted.questions {
-            let needs = capability::of_question(&question.method, question.params.as_ref());
-            // Its own method is not what nobody knows.
-            let odd = |error: Error| RpcError::of(Reason::Internal, error.to_string());
-            needed.extend(needs.map_err(odd)?);
-        }
-        let declared = &work.state.lock().attempt.meta.capabilities;
-        declared.require(&needed).map_err(|error| error.to_rpc())?;
+        work.can_be_asked(&wanted.questions)?;
         let Some(state) = wanted.state.filter(|_| !self.responder.keeps_request_states()) else {
             return Ok(result.clone());
         };
@@ -83,7 +75,7 @@ impl Inner {
             result =
                 set(&result, "supportedVersions", edit::text(&RawJson::of(&protocol::served(self.eras))));
         }
-        if *method == Method::Discover && self.kept_tasks(route).is_some() {
+        if *method == Method::Discover && self.may_keep_tasks(route) {
             result = about_tasks::advertised(&result);
         }
         let mut caching = self.caching;
@@ -91,6 +83,21 @@ impl Inner {
             caching = caching.of_request(request.params.as_ref());
         }
         Ok(results::complete(method, &result, self.responder.server_info().as_ref(), caching))
+    }
+}
+
+impl Work {
+    /// Checks that the client declares what it needs to answer questions that the server put into a result.
+    pub(super) fn can_be_asked(&self, questions: &[Question]) -> Result<(), RpcError> {
+        let mut needed: Vec<Capability> = Vec::new();
+        for question in questions {
+            let needs = capability::of_question(&question.method, question.params.as_ref());
+            // An unknown question is the server's fault, and not a method that the client does not know.
+            let odd = |error: Error| RpcError::of(Reason::Internal, error.to_string());
+            needed.extend(needs.map_err(odd)?);
+        }
+        let declared = &self.state.lock().attempt.meta.capabilities;
+        declared.require(&needed).map_err(|error| error.to_rpc())
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) struct Inner {
     pub(super) eras: Eras,
     pub(super) caching: Caching,
     pub(super) catalog: Catalog,
-    fanout: Fanout,
+    pub(super) fanout: Fanout,
     /// One of the stages below.
     pub(super) stage: AtomicU8,
     pub(super) running: AtomicUsize,
@@ -142,6 +142,12 @@ impl Exchanges {
     /// request; the tasks stop with the exchanges.
     #[must_use]
     pub fn with_tasks(self, tasks: Tasks) -> Self {
+        let inner = Arc::downgrade(&self.0);
+        tasks.carried_on_by(move |live| {
+            if let Some(inner) = inner.upgrade() {
+                inner.carry_on(live);
+            }
+        });
         drop(self.0.kept_tasks.set(tasks));
         self
     }
@@ -170,7 +176,9 @@ impl Exchanges {
         let running = Running::new(inner)?;
         let stage = inner.stage.load(Ordering::SeqCst);
         let may_come_back = Work::may_ask(&request.method);
-        if !(matches!(stage, OPEN | LEAVING) || stage == LEFT && may_come_back) {
+        // A client that looks after its task need not notice that a process leaves.
+        let is_answered_to_the_end = may_come_back || request.method == Method::TasksGet;
+        if !(matches!(stage, OPEN | LEAVING) || stage == LEFT && is_answered_to_the_end) {
             return Err(answers::draining());
         }
         if let Some(needed) = capability::of_request(&request) {
@@ -349,6 +357,11 @@ impl Inner {
     /// The tasks that are kept here, if the server does not keep its own.
     pub(super) fn kept_tasks(&self, route: &Route) -> Option<&Tasks> {
         self.tasks().filter(|_| !self.responder.keeps_tasks(route))
+    }
+
+    /// Whether calls at an endpoint can become tasks that are kept here.
+    pub(super) fn may_keep_tasks(&self, route: &Route) -> bool {
+        self.tasks().is_some_and(|tasks| tasks.limits().after.is_some()) || self.kept_tasks(route).is_some()
     }
 
     /// Ends a call that was listed while all were ended, and says whether it did.

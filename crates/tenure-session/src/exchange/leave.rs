@@ -151,7 +151,9 @@ impl Work {
     /// Whether its client can be told to come back: it would understand that, and the call can be carried out anew.
     fn may_come_back(&self) -> bool {
         let is_safe = self.is_held || self.is_repeatable.get() == Some(&true);
-        is_safe && Self::may_ask(&self.request.method) && self.task().is_none()
+        // The client of a task comes back in any case; its call can be carried on if it was kept.
+        let is_kept = self.task().is_none_or(|task| task.live.params().is_some());
+        is_safe && is_kept && Self::may_ask(&self.request.method)
     }
 
     /// How it ends when its process leaves.

@@ -83,7 +83,7 @@ impl Inner {
             true => self.respond_again(&work).await,
             false => Err(RpcError::of(
                 Reason::Interrupted,
-                "The server was restarted while the request waited for answers; it may or may not have been carried out",
+                "The server was restarted before the answer came; the request may or may not have been carried out",
             )),
         }
     }

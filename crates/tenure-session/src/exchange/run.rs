@@ -24,7 +24,7 @@ use tokio::time::{Instant, Sleep};
 use super::exchanges::{Inner, Listed, Running};
 use super::ladder::Streams;
 use super::repeat;
-use super::tasked::Becoming;
+use super::tasked::{Becoming, Wanted};
 use super::work::{End, State, Work};
 use crate::bridge::rules::news;
 use crate::bridge::rules::questions::{self, Question};
@@ -59,7 +59,9 @@ pub(super) struct Run {
     pub(super) source: Source,
     /// The task that it is about to become.
     pub(super) becoming: Option<Becoming>,
-    began: Instant,
+    pub(super) began: Instant,
+    /// When it becomes a task by itself; known from the first time that it has to wait.
+    pub(super) task_at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
     /// From the first time that it has to wait.
     listed: Option<Listed>,
@@ -107,6 +109,7 @@ impl Run {
             source,
             becoming: None,
             began: Instant::now(),
+            task_at: None,
             timer: None,
             listed: None,
             is_repeated: false,
@@ -158,7 +161,10 @@ impl Run {
                     End::Interrupt => self.finish(Err(shut_down())),
                 });
             }
-            if let Some(wish) = state.wishes.first().map(|wish| wish.wish) {
+            let now = Instant::now();
+            let is_due = self.task_at.is_some_and(|at| at <= now) && state.task.is_none();
+            let wish = state.wishes.first().map(|wish| Wanted::ByServer(wish.wish));
+            if let Some(wish) = wish.or(is_due.then_some(Wanted::ByTime)) {
                 drop(state);
                 match self.poll_wishes(wish, cx) {
                     Poll::Ready(Some(created)) => return Poll::Ready(created),
@@ -171,7 +177,6 @@ impl Run {
                     continue;
                 }
             }
-            let now = Instant::now();
             let mut next = self.deadline(&state, now);
             if next <= now {
                 drop(state);
@@ -197,9 +202,14 @@ impl Run {
                 }
                 next = next.min(quiet);
             }
+            if let Some(at) = self.task_at.filter(|at| *at > now) {
+                next = next.min(at);
+            }
             keep(&mut state.waker, cx.waker());
             drop(state);
             if self.listed.is_none() {
+                self.task_at = self.task_at();
+                next = self.task_at.map_or(next, |at| next.min(at));
                 self.listed = Some(self.inner.list(&work, self.turn));
                 // Whoever ends all that are listed may just have been here.
                 if self.inner.ends(&work) {

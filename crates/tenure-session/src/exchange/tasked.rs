@@ -1,30 +1,53 @@
 //! How a call becomes a task, and how it is carried out as one.
 //!
-//! The server wishes it, and the attempt of the moment grants it: it waits until the task is in the store, is answered
-//! with it, and lets go of the call, which goes on in a task of the runtime. If the client hangs up before, it never
-//! heard of the task, and the task is forgotten.
+//! The server wishes it, or the call has run for [`TaskLimits::after`](crate::task::TaskLimits), and the attempt of the
+//! moment grants it: it waits until the task is in the store, is answered with it, and lets go of the call, which goes
+//! on in a task of the runtime. If the client hangs up before, it never heard of the task, and the task is forgotten.
+//! The params of a call that became a task because it ran for long are kept with it: should the process end, the next
+//! one carries the call out if that is safe.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::capability::Capability;
 use super::exchanges::{Inner, Listed};
+use super::ladder::Streams;
+use super::meta::Meta;
 use super::parks::LAST_WORDS;
 use super::results::ResultType;
 use super::run::{Run, Turn, panicked};
-use super::work::{self, Asked, End, Tasked, Wish, Work};
-use crate::call::{Became, Stage, TaskWish};
+use super::work::{self, Asked, Attempt, End, Tasked, Wish, Work};
+use crate::bridge::rules::questions;
+use crate::call::{Became, CallContext, Caller, Stage, TaskWish};
 use crate::error::{Error, Reason, RpcError};
-use crate::message::Request;
+use crate::id::RequestId;
+use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::BoxFuture;
-use crate::port::backend::Reply;
+use crate::port::backend::{Call, Reply};
 use crate::rules;
-use crate::task::{self, Begun, Live, Whose};
+use crate::task::{self, Begun, Live, TaskCall, Whose};
+
+/// How often a server may ask for input by the result of a call that is a task.
+const MAX_ROUNDS: usize = 10;
+
+/// When a call is sent again whose server asked for nothing but that.
+const LATER: Duration = Duration::from_millis(250);
+
+/// Who wants a call to become a task.
+pub(super) enum Wanted {
+    /// Its server.
+    ByServer(TaskWish),
+    /// Nobody in particular: it has run for long.
+    ByTime,
+}
 
 /// A task on its way into the store.
 pub(super) type Becoming = BoxFuture<Result<Begun, Error>>;
@@ -119,16 +142,33 @@ impl Work {
 }
 
 impl Run {
+    /// When a call of a client that knows tasks has run for so long that it becomes one by itself.
+    pub(super) fn task_at(&self) -> Option<Instant> {
+        let after = self.inner.tasks()?.limits().after?;
+        let knows_tasks = self.work.state.lock().attempt.meta.capabilities.has(&Capability::TASKS);
+        let may = self.work.request.method == Method::ToolsCall && knows_tasks && !self.work.is_held;
+        may.then(|| self.began + after)
+    }
+
     /// Grants the wish that the call becomes a task. `Ready` with the answer to the attempt, or with nothing if the
     /// call stays what it was.
-    pub(super) fn poll_wishes(&mut self, wish: TaskWish, cx: &mut Context<'_>) -> Poll<Option<Turn>> {
-        let Some(tasks) = self.inner.kept_tasks(self.work.fanout.route()) else {
+    pub(super) fn poll_wishes(&mut self, wish: Wanted, cx: &mut Context<'_>) -> Poll<Option<Turn>> {
+        let (tasks, wish, params) = match wish {
+            Wanted::ByServer(wish) => (self.inner.kept_tasks(self.work.fanout.route()), wish, None),
+            Wanted::ByTime => {
+                // The server's time is the same as if its client waited.
+                let ttl = Some(self.work.limits.max_request_time);
+                (self.inner.tasks(), TaskWish { ttl, poll: None }, self.work.request.params.clone())
+            }
+        };
+        let Some(tasks) = tasks else {
             return Poll::Ready(self.deny(&Ok(Became::No)));
         };
         let becoming = self.becoming.get_or_insert_with(|| {
             let (tasks, whose) = (tasks.clone(), self.work.whose());
             let tool = rules::tool_name(self.request.params.as_ref()).unwrap_or_default();
-            Box::pin(async move { tasks.begin(whose, tool, wish).await })
+            let call = TaskCall { tool, params };
+            Box::pin(async move { tasks.begin(whose, call, wish).await })
         });
         let Poll::Ready(begun) = becoming.as_mut().poll(cx) else { return Poll::Pending };
         self.becoming = None;
@@ -141,7 +181,9 @@ impl Run {
         })
     }
 
-    fn deny(&self, answer: &Result<Became, RpcError>) -> Option<Turn> {
+    fn deny(&mut self, answer: &Result<Became, RpcError>) -> Option<Turn> {
+        // It is not tried again.
+        self.task_at = None;
         let wishes = std::mem::take(&mut self.work.state.lock().wishes);
         for wish in wishes {
             drop(wish.answer.send(answer.clone()));
@@ -179,12 +221,20 @@ impl Inner {
         // A shutdown waits for it, and then ends it.
         let listed = work.state.lock().listed.take();
         self.ends(&work);
-        let mut reply = AssertUnwindSafe(reply).catch_unwind();
+        let reply = self.answered_by_client(&work, &live, reply);
+        let mut reply = AssertUnwindSafe(Box::pin(reply)).catch_unwind();
         let failed = |reason, message: &'static str| task::End::Failed(RpcError::of(reason, message));
         let (end, is_cut_off) = tokio::select! {
             reply = &mut reply => (self.outcome(&work, &request, reply.unwrap_or_else(|_| Err(panicked(&work)))), false),
             () = live.unwanted() => (task::End::Cancelled, true),
-            _ = work.ended() => (failed(Reason::Interrupted, "The server shut down before the task ended"), true),
+            end = work.ended() => {
+                if end == End::ComeBack {
+                    // The record says that it is under way, and the next process that is asked for it goes on.
+                    work.close();
+                    return;
+                }
+                (failed(Reason::Interrupted, "The server shut down before the task ended"), true)
+            }
             () = tokio::time::sleep(live.ttl()) => (failed(Reason::TimedOut, "The task took too long"), true),
         };
         work.close();
@@ -203,6 +253,77 @@ impl Inner {
             tokio::join!(tasks.settle(&live, end), last_words);
         }
         drop(listed);
+    }
+
+    /// The reply to the call of a task. Where the server asks for input by its result, the questions wait for the client
+    /// to come for them, and the call is sent again with the answers.
+    async fn answered_by_client(
+        self: &Arc<Self>,
+        work: &Arc<Work>,
+        live: &Live,
+        reply: BoxFuture<Reply>,
+    ) -> Reply {
+        let mut result = reply.await?;
+        for _ in 0..MAX_ROUNDS {
+            if ResultType::of(&result) != ResultType::InputRequired {
+                return Ok(result);
+            }
+            let wanted = questions::wanted(&result)?;
+            if wanted.questions.is_empty() {
+                tokio::time::sleep(LATER).await;
+            }
+            work.can_be_asked(&wanted.questions)?;
+            let mut answers = Vec::new();
+            let asked = wanted.questions.into_iter().map(|question| {
+                let (answer, answered) = oneshot::channel();
+                let key = question.key.clone();
+                live.ask(question, answer);
+                (key, answered)
+            });
+            for (key, answered) in asked.collect::<Vec<_>>() {
+                answers.push((key, answered.await.map_err(|_| work::client_gone())??));
+            }
+            let params = work.request.params.clone().unwrap_or(RawJson::EMPTY_OBJECT);
+            let params = questions::retry(&params, &answers, wanted.state.as_ref())?;
+            let request = Request { params: Some(params), ..work.request.clone() };
+            let stage = Arc::clone(work) as Arc<dyn Stage>;
+            let context = CallContext::staged(stage, &request, work.caller.clone());
+            result = self.responder.respond(Call { request, context }).await?;
+        }
+        Err(RpcError::of(Reason::Internal, "The server asked for input too often"))
+    }
+
+    /// Carries on the call of a task that an earlier process left: from its beginning if that is safe, and otherwise the
+    /// task has failed.
+    pub(super) fn carry_on(self: &Arc<Self>, live: Arc<Live>) {
+        let Whose { owner, route } = live.whose();
+        let params = live.params().and_then(|params| RawJson::parse(params.to_owned()));
+        let request = Request { id: RequestId::from_text("task"), method: Method::ToolsCall, params };
+        let Ok(meta) = Meta::read(request.params.as_ref()) else {
+            let end =
+                task::End::Failed(RpcError::of(Reason::Internal, "The call of the task cannot be read"));
+            let inner = Arc::clone(self);
+            self.tasks.spawn(async move {
+                if let Some(tasks) = inner.tasks() {
+                    tasks.settle(&live, end).await;
+                }
+            });
+            return;
+        };
+        let attempt = Attempt { meta, streams: Streams::No, responses: None, used: Vec::new() };
+        let caller = Caller { principal: owner, ..Caller::anonymous("task") };
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let world = (self.fanout.on(route), Arc::clone(&self.limits), self.clock.now());
+        let work = Work::new(number, (request.clone(), caller), attempt, world, (None, false));
+        let task = Tasked { live, request };
+        {
+            let listed = self.list_task(&work, 1);
+            let mut state = work.state.lock();
+            state.task = Some(task.clone());
+            state.listed = Some(listed);
+        }
+        let reply = Box::pin(Arc::clone(self).recover(Arc::clone(&work)));
+        self.carry_out(&work, task, reply);
     }
 
     /// What a task has come to.

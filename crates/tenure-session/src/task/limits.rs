@@ -13,6 +13,8 @@ pub struct TaskLimits {
     pub max_ttl: Duration,
     /// How often clients should ask for a task, if its server does not say.
     pub poll: Duration,
+    /// How long a call runs before it becomes a task, whichever server it is for, if its client knows tasks.
+    pub after: Option<Duration>,
     /// The largest outcome.
     pub max_outcome_bytes: usize,
 }
@@ -24,6 +26,7 @@ impl Default for TaskLimits {
             max_per_principal: 10_000,
             max_ttl: Duration::from_secs(24 * 60 * 60),
             poll: Duration::from_secs(1),
+            after: Some(Duration::from_secs(5)),
             max_outcome_bytes: (4 << 20) - 4096,
         }
     }

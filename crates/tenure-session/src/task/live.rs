@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::TaskId;
 use super::record::{End, Head, Holds};
-use super::tasks::Inner;
+use super::tasks::{Inner, Whose};
 use crate::bridge::rules::edit;
 use crate::bridge::rules::questions::{self, Question};
 use crate::id::SessionKey;
@@ -71,6 +71,16 @@ impl Live {
     /// How long it may take.
     pub(crate) fn ttl(&self) -> Duration {
         Duration::from_millis(self.head.ttl_ms)
+    }
+
+    /// Whose it is.
+    pub(crate) fn whose(&self) -> Whose {
+        Whose { owner: self.head.owner(), route: self.head.route() }
+    }
+
+    /// The params of its call, if another process may carry it out.
+    pub(crate) fn params(&self) -> Option<&str> {
+        self.head.params.as_deref()
     }
 
     /// What its client is told of it first.
@@ -199,6 +209,7 @@ mod tests {
             ttl_ms: 1000,
             poll_ms: 1000,
             status: Status::Working,
+            params: None,
         };
         let key = SessionKey::from_bytes([0; 16]);
         let live = Live::new(TaskId::random(), key, head, Version(1), Weak::new());

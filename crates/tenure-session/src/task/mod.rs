@@ -19,4 +19,4 @@ pub use limits::TaskLimits;
 pub(crate) use live::Live;
 pub(crate) use record::End;
 pub use tasks::Tasks;
-pub(crate) use tasks::{Begun, Whose};
+pub(crate) use tasks::{Begun, TaskCall, Whose};

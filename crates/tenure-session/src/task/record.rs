@@ -31,6 +31,9 @@ pub(super) struct Head {
     pub(super) ttl_ms: u64,
     pub(super) poll_ms: u64,
     pub(super) status: Status,
+    /// The params of the call, as JSON text, if another process may carry it out; until the end of the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) params: Option<String>,
 }
 
 /// How a task ended.
@@ -128,6 +131,7 @@ impl TaskRecord {
     /// The same after its end.
     pub(super) fn ended(mut head: Head, end: &End, now: Time) -> Self {
         head.updated = now.0;
+        head.params = None;
         let outcome = match end {
             End::Completed(result) => {
                 head.status = Status::Completed;
@@ -193,6 +197,7 @@ mod tests {
             ttl_ms: 60_000,
             poll_ms: 500,
             status: Status::Working,
+            params: None,
         }
     }
 
@@ -200,9 +205,16 @@ mod tests {
     fn a_record_comes_back_as_it_was() {
         let result = RawJson::trusted(r#"{ "content":[1.50] }"#);
         let ended = TaskRecord::ended(head(), &End::Completed(result), Time(1_771_857_002_000));
-        for record in [TaskRecord::begun(head()), ended] {
+        let with_params = Head { params: Some(r#"{"name":"dig"}"#.to_owned()), ..head() };
+        for record in [TaskRecord::begun(head()), TaskRecord::begun(with_params), ended] {
             assert_eq!(TaskRecord::decode(&record.encode()).unwrap(), record);
         }
+    }
+
+    #[test]
+    fn the_params_are_kept_until_the_end() {
+        let working = Head { params: Some("{}".to_owned()), ..head() };
+        assert_eq!(TaskRecord::ended(working, &End::Cancelled, Time(1_771_857_002_000)).head.params, None);
     }
 
     #[test]

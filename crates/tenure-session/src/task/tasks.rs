@@ -1,6 +1,6 @@
 //! All tasks: begun, found, answered, ended.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -12,6 +12,7 @@ use super::live::Live;
 use super::record::{End, Head, TaskRecord, Unreadable};
 use super::watch::Watchers;
 use super::{TaskId, TaskLimits, sweep};
+use crate::bridge::rules::edit;
 use crate::bridge::rules::tasks::Status;
 use crate::call::TaskWish;
 use crate::error::{Error, Reason, RpcError};
@@ -36,7 +37,7 @@ const AGAIN_LAST: Duration = Duration::from_secs(5);
 pub struct Tasks(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
-    me: Weak<Self>,
+    pub(super) me: Weak<Self>,
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) limits: TaskLimits,
@@ -46,6 +47,18 @@ pub(super) struct Inner {
     pub(super) watchers: Watchers,
     pub(super) stop: CancellationToken,
     tasks: TaskTracker,
+    pub(super) carry_on: OnceLock<CarryOn>,
+}
+
+/// Carries out the call of a task that another process left.
+pub(super) type CarryOn = Box<dyn Fn(Arc<Live>) + Send + Sync>;
+
+/// The call that becomes a task.
+#[derive(Debug)]
+pub(crate) struct TaskCall {
+    pub(crate) tool: String,
+    /// Its params, if another process may carry it out.
+    pub(crate) params: Option<RawJson>,
 }
 
 /// Whose task it is, and at which endpoint. To everybody else it looks like one that never was.
@@ -76,6 +89,7 @@ impl Tasks {
             watchers: Watchers::default(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            carry_on: OnceLock::new(),
         });
         inner.tasks.spawn(sweep::run(Arc::downgrade(&inner), inner.stop.clone()));
         Self(inner)
@@ -113,10 +127,15 @@ impl Tasks {
     ///
     /// # Cancel safety
     /// Dropped early it leaves nothing behind.
-    pub(crate) async fn begin(&self, whose: Whose, tool: String, wish: TaskWish) -> Result<Begun, Error> {
+    pub(crate) async fn begin(&self, whose: Whose, call: TaskCall, wish: TaskWish) -> Result<Begun, Error> {
         // To its end, because only then it is known whether there is a task. If the caller has left, the task is
         // dropped, and so forgotten.
-        finish(&self.0.tasks, Arc::clone(&self.0).begin(whose, tool, wish)).await
+        finish(&self.0.tasks, Arc::clone(&self.0).begin(whose, call, wish)).await
+    }
+
+    /// Says who carries out the call of a task whose process has ended, from its beginning or to its end. Said once.
+    pub(crate) fn carried_on_by(&self, carry_on: impl Fn(Arc<Live>) + Send + Sync + 'static) {
+        drop(self.0.carry_on.set(Box::new(carry_on)));
     }
 
     /// Answers `tasks/get`.
@@ -177,7 +196,7 @@ impl Tasks {
 }
 
 impl Inner {
-    async fn begin(self: Arc<Self>, whose: Whose, tool: String, wish: TaskWish) -> Result<Begun, Error> {
+    async fn begin(self: Arc<Self>, whose: Whose, call: TaskCall, wish: TaskWish) -> Result<Begun, Error> {
         let limits = &self.limits;
         let id = TaskId::random();
         let key = id.key(&whose.owner, &whose.route);
@@ -192,12 +211,13 @@ impl Inner {
         let head = Head {
             owner: whose.owner.name().map(str::to_owned),
             route: whose.route.name().map(str::to_owned),
-            tool,
+            tool: call.tool,
             created: now.0,
             updated: now.0,
             ttl_ms: millis(ttl),
             poll_ms: millis(wish.poll.unwrap_or(limits.poll)),
             status: Status::Working,
+            params: call.params.map(|params| edit::text(&params).to_owned()),
         };
         let record = TaskRecord::begun(head.clone());
         let (value, deadline) = (record.encode(), Some(head.expires()));
@@ -235,7 +255,7 @@ impl Inner {
         if let Some(live) = self.live.lock().get(&key).cloned() {
             return Ok(Found::Live(live));
         }
-        self.wake(whose, key).await.map(Found::Kept)
+        self.wake(whose, id, key).await
     }
 
     /// Writes down how a task ended. Tries until it works, it turns out that it never will, or the process stops.

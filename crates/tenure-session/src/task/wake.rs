@@ -1,7 +1,13 @@
 //! The first touch of a task that an earlier process left.
 
+use std::sync::{Arc, Weak};
+
+use hashbrown::hash_map::Entry;
+
+use super::TaskId;
+use super::live::Live;
 use super::record::{End, TaskRecord};
-use super::tasks::{Inner, Whose, label, not_found, record_key, unavailable};
+use super::tasks::{Found, Inner, Whose, label, not_found, record_key, unavailable};
 use crate::error::{Error, Reason, RpcError};
 use crate::id::SessionKey;
 use crate::port::store::{Expected, StoreError};
@@ -11,8 +17,9 @@ const TRIES: usize = 8;
 
 impl Inner {
     /// A task that nobody here is at work on. If it has not ended, its process has, and with it the handler, what it
-    /// knew and whatever it asked: the task failed, and that is written down before anybody hears of it.
-    pub(super) async fn wake(&self, whose: &Whose, key: SessionKey) -> Result<TaskRecord, Error> {
+    /// knew and whatever it asked. If its call was kept, it is carried on; otherwise the task failed, and that is
+    /// written down before anybody hears of it.
+    pub(super) async fn wake(&self, whose: &Whose, id: TaskId, key: SessionKey) -> Result<Found, Error> {
         for _ in 0..TRIES {
             let now = self.clock.now();
             let (version, record) = self.kept(key).await?.ok_or_else(not_found)?;
@@ -22,7 +29,20 @@ impl Inner {
                 return Err(not_found());
             }
             if head.status.is_terminal() {
-                return Ok(record);
+                return Ok(Found::Kept(record));
+            }
+            if head.params.is_some()
+                && let Some(carry_on) = self.carry_on.get()
+            {
+                let live = Arc::new(Live::new(id, key, head.clone(), version, Weak::clone(&self.me)));
+                // Others may have found it at the same time; one of them carries it on.
+                let live = match self.live.lock().entry(key) {
+                    Entry::Occupied(there) => return Ok(Found::Live(Arc::clone(there.get()))),
+                    Entry::Vacant(place) => Arc::clone(place.insert(live)),
+                };
+                tracing::info!(task = %label(key), tool = %live.head.tool, "task of an earlier process carried on");
+                carry_on(Arc::clone(&live));
+                return Ok(Found::Live(live));
             }
             let why = "The server ended before the task did";
             let end = End::Failed(RpcError::of(Reason::Interrupted, why));
@@ -34,7 +54,7 @@ impl Inner {
                 Ok(_) => {
                     tracing::info!(task = %label(key), tool = %record.head.tool, "task found interrupted");
                     self.tell(key);
-                    return Ok(record);
+                    return Ok(Found::Kept(record));
                 }
                 // Somebody else found it too; or it is done, and only the answer was lost.
                 Err(StoreError::Conflict { .. } | StoreError::Unknown) => {}

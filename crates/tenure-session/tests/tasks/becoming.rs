@@ -8,6 +8,7 @@ use tenure_session::exchange::{self, Answer};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Reply};
 use tenure_session::port::responder::Responder;
+use tenure_session::task::TaskLimits;
 use tenure_session::{Eras, Method, Principal, RawJson, Route};
 use tenure_testkit::clock::HandClock;
 
@@ -94,10 +95,13 @@ async fn the_outcome_is_the_handlers_own(engine: Engine) {
     let broken = world.until_status(&ann(), &broken, "failed").await;
     assert_eq!(broken["error"], json!({ "code": -32603, "message": "broken" }));
     assert_eq!(broken.get("result"), None);
-    // A wish for input is no outcome: a task asks otherwise.
+    // A wish for input is no outcome: the call is sent again.
     let (asking, asked) = world.task(&ann()).await;
     asked.answer(&json!({ "resultType": "input_required", "requestState": "s" }));
-    assert_eq!(world.until_status(&ann(), &asking, "failed").await["error"]["code"], -32603);
+    let again = world.server.expect("tools/call").await;
+    assert_eq!(again.params()["requestState"], "s");
+    again.answer(&json!({ "resultType": "task", "taskId": "mine" }));
+    assert_eq!(world.until_status(&ann(), &asking, "failed").await["error"]["code"], -32603, "nor is a task");
 }
 
 async fn a_task_is_its_owners_alone(engine: Engine) {
@@ -277,7 +281,7 @@ impl Responder for Keeper {
 
 #[tokio::test]
 async fn tasks_that_a_server_keeps_itself_are_its_own() {
-    let world = World::new(Engine::memory());
+    let world = World::with(Engine::memory(), TaskLimits { after: None, ..TaskLimits::default() });
     let keeper = exchanges(Arc::new(Keeper), &Arc::new(HandClock::start())).with_tasks(world.tasks.clone());
     let ask = |method: &str| {
         send(keeper.clone(), ann(), request(method, json!({ "name": "dig", "taskId": "mine" })))

@@ -476,7 +476,8 @@ async fn a_server_without_tasks_is_asked_for_none() {
     let mut world = World::new();
     world.backend.set_capabilities(json!({ "tools": {} }));
     let discovered = world.ask("server/discover", json!({})).await.unwrap();
-    assert_eq!(discovered["result"]["capabilities"]["extensions"], Value::Null);
+    let kept_here = json!({ "io.modelcontextprotocol/tasks": {} });
+    assert_eq!(discovered["result"]["capabilities"]["extensions"], kept_here);
     let answer = world.call("required");
     let call = world.expect("tools/call").await;
     assert_eq!(params(&call), json!({ "name": "required" }), "without having listed anything");
@@ -484,6 +485,6 @@ async fn a_server_without_tasks_is_asked_for_none() {
     answer.await.unwrap();
     for method in ["tasks/get", "tasks/cancel"] {
         let got = world.ask(method, json!({ "taskId": "0".repeat(32) })).await.unwrap();
-        assert_eq!(got["error"]["code"], -32601, "{method}");
+        assert_eq!(got["error"]["data"]["reason"], "task_not_found", "{method}");
     }
 }

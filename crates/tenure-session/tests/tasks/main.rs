@@ -8,6 +8,7 @@
 
 mod becoming;
 mod bridged;
+mod by_time;
 mod ending;
 mod faults;
 mod leaving;

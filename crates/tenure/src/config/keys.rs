@@ -344,6 +344,9 @@ keys! {
     "tasks.max_ttl": Span => config.tasks.max_ttl;
     /// How often clients are told to look after a task, if its server does not say.
     "tasks.poll": Span => config.tasks.poll;
+    /// How long a call of a client that knows tasks may run before it becomes a task, whichever server it is for. The
+    /// outcome is then found even if this process is killed meanwhile. With `infinity` only servers make tasks.
+    "tasks.after": SpanOrInfinity => config.tasks.after;
 
     /// Who may use a session towards a server that knows nothing else, after the request that it was opened for:
     /// `principal` later requests of the same caller, `request` nobody. Without authentication all callers are one: if
