@@ -162,6 +162,7 @@ fn no_sources_show_the_defaults() {
         max_per_principal = 10000                # default
         max_ttl = "1d"                           # default
         poll = "1s"                              # default
+        after = "5s"                             # default
 
         [bridge]
         reuse = "principal"                      # default
