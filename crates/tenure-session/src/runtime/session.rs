@@ -396,8 +396,10 @@ impl Session {
         if state.end.is_some() {
             return;
         }
-        // Work in progress and open streams are use: a quiet client that listens must not lose its session.
-        if state.running > 0 || state.streams.values().any(|stream| stream.reader.is_some()) {
+        // Work in progress and open streams are use: a quiet client that listens must not lose its session. A use that
+        // lies ahead was before the clock was set back; the session would stay for as long as that.
+        let is_used = state.running > 0 || state.streams.values().any(|stream| stream.reader.is_some());
+        if is_used || self.last_used() > now {
             self.last_used.store(now.0, Ordering::Relaxed);
         }
         let limits = &self.inner.limits;

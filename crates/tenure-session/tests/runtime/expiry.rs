@@ -92,3 +92,19 @@ async fn ten_thousand_idle_sessions_expire_each_at_its_own_time() {
     tokio::time::sleep(6 * MINUTE).await;
     assert_eq!(world.sessions.tallies().sessions, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_expires_and_sleeps_in_its_time_though_the_clock_is_set_back() {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let expiring = World::with(limits(Some(30 * MINUTE), None));
+    let sleeping = World::with(Limits { dormant_after: Some(5 * MINUTE), ..limits(None, None) });
+    for world in [&expiring, &sleeping] {
+        drop(world.session().await);
+        world.clock.set_back(2 * DAY);
+    }
+    // The first look finds a use that lies ahead. From then on the session counts as idle.
+    tokio::time::sleep(11 * MINUTE).await;
+    assert_eq!(sleeping.sessions.tallies().awake, 0);
+    tokio::time::sleep(50 * MINUTE).await;
+    assert_eq!(expiring.sessions.tallies().sessions, 0);
+}
