@@ -1,13 +1,17 @@
 //! Resumption: exactly the later events of exactly that stream, then live, without a gap.
 
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::json;
 use tenure_session::id::{EventId, Position, StreamId};
 use tenure_session::limits::{OnGap, UnknownEventId};
-use tenure_session::{Limits, Reason};
+use tenure_session::runtime::Item;
+use tenure_session::{Limits, Method, RawJson, Reason, Session};
 
-use crate::support::{World, all, next, resume, say, settle};
+use crate::support::{World, all, next, resume, say, settle, short};
 
 #[tokio::test]
 async fn a_resumed_stream_replays_what_came_later_and_goes_on_live() {
@@ -312,4 +316,44 @@ async fn events_that_come_while_a_resume_looks_into_the_log_are_not_skipped() {
     expected.extend((0..many).map(|n| n.to_string()));
     expected.push("result 1".to_owned());
     assert_eq!(all(&mut resumed).await, expected);
+}
+
+/// Takes the stream of news over again and again, a few events each time, until nothing is left. Returns what it was
+/// given.
+async fn take_turns(session: Arc<Session>) -> Vec<String> {
+    let mut taken = Vec::new();
+    loop {
+        let mut reader = session.listen(None).await.unwrap();
+        for _ in 0..5 {
+            match poll_fn(|cx| Poll::Ready(reader.poll_next(cx))).await {
+                Poll::Ready(Some(item @ Item::Event { .. })) => taken.push(short(&item)),
+                Poll::Ready(Some(_)) => {}
+                // Another reader has taken the stream over.
+                Poll::Ready(None) => break,
+                Poll::Pending => return taken,
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_take_a_stream_from_each_other_give_every_event_once() {
+    const EVENTS: usize = 10_000;
+    let mut world = World::with(Limits { max_session_events: 2 * EVENTS, ..Limits::default() });
+    let session = world.session().await;
+    let outlet = world.script.opened().await.outlet;
+    for n in 0..EVENTS {
+        let params = RawJson::of(&json!({ "level": "info", "data": n.to_string() }));
+        outlet.notify(&Method::LogMessage, Some(&params)).await.unwrap();
+    }
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        readers.spawn(take_turns(Arc::clone(&session)));
+    }
+    let mut taken = readers.join_all().await.concat();
+    taken.sort_by_key(|text| text.parse::<usize>().unwrap());
+    let expected: Vec<String> = (0..EVENTS).map(|n| n.to_string()).collect();
+    let repeated = taken.windows(2).find(|pair| pair[0] == pair[1]);
+    assert_eq!(repeated, None, "given twice, of {} that were given", taken.len());
+    assert_eq!(taken, expected);
 }
