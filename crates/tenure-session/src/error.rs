@@ -76,6 +76,8 @@ reasons! {
     SessionDeleted = "session_deleted", -32001;
     /// The session was ended by an operator.
     SessionRevoked = "session_revoked", -32001;
+    /// The session was begun with another server than the one that is there now.
+    SessionOfOtherServer = "session_of_other_server", -32001;
     /// No data session of that name belongs to the caller of an exchange.
     StateNotFound = "data_session_not_found", -31043;
     /// The data session of an exchange ended because nobody used it, or because it grew too old.
@@ -216,6 +218,7 @@ impl Error {
             Reason::SessionExpired
             | Reason::SessionDeleted
             | Reason::SessionRevoked
+            | Reason::SessionOfOtherServer
             | Reason::StateExpired
             | Reason::StateDeleted
             | Reason::StateRevoked

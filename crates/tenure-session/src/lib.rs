@@ -16,6 +16,7 @@ pub mod call;
 pub mod data;
 pub mod error;
 pub mod exchange;
+pub mod fingerprint;
 pub mod id;
 pub mod limits;
 mod members;

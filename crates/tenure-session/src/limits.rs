@@ -28,6 +28,16 @@ pub enum OnGap {
     Error,
 }
 
+/// What to do with a stored session whose server is not the one that is there now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OtherServer {
+    /// Answer as for a session that has ended, so that the client begins a new one. The session stays in the store.
+    #[default]
+    Refuse,
+    /// Wake it all the same, and log a warning.
+    Warn,
+}
+
 /// Every bound and timeout.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -84,6 +94,8 @@ pub struct Limits {
     pub unknown_event_id: UnknownEventId,
     /// What to do when events that a client asks for are gone.
     pub on_gap: OnGap,
+    /// What to do with a session of another server.
+    pub other_server: OtherServer,
 }
 
 impl Default for Limits {
@@ -115,6 +127,7 @@ impl Default for Limits {
             gate: Gate::Strict,
             unknown_event_id: UnknownEventId::Fresh,
             on_gap: OnGap::Report,
+            other_server: OtherServer::Refuse,
         }
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::error::Reason;
+use crate::fingerprint::Fingerprint;
 use crate::port::clock::Time;
 
 const FORMAT: u32 = 1;
@@ -54,6 +55,9 @@ pub struct SessionRecord {
     /// The endpoint it was begun at; `None` for the one without a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
+    /// The server that it was last linked to; `None` if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<Fingerprint>,
     /// What operators and embedders attached.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
@@ -182,6 +186,49 @@ mod tests {
         let bytes = br#"{"format":1,"tombstone":{"owner":null,"end":"expired","at":5,"added":1},"more":[]}"#;
         let Kept::Tombstone(read) = Kept::decode(bytes).unwrap() else { panic!("a tombstone") };
         assert_eq!(read, Tombstone { owner: None, end: End::Expired, at: 5 });
+    }
+
+    /// As the first release wrote it.
+    const EARLIER: &str = r#"{"format":1,"session":{"owner":null,"revision":"2025-11-25","phase":"initialized","created":1,"last_used":2,"initialize":{},"initialize_result":{}}}"#;
+
+    #[test]
+    fn an_earlier_record_has_no_server_and_stays_as_it_is() {
+        let Kept::Session(read) = Kept::decode(EARLIER.as_bytes()).unwrap() else { panic!("a session") };
+        assert_eq!(read.server, None);
+        assert_eq!(read.encode(), EARLIER);
+    }
+
+    #[test]
+    fn an_earlier_reader_takes_a_record_with_a_server_and_drops_it_when_it_writes() {
+        /// What the first release knew.
+        #[derive(Serialize, Deserialize)]
+        struct Earlier {
+            owner: Option<String>,
+            revision: String,
+            phase: String,
+            created: u64,
+            last_used: u64,
+            initialize: Box<RawValue>,
+            initialize_result: Box<RawValue>,
+        }
+        #[derive(Serialize, Deserialize)]
+        struct Whole {
+            format: u32,
+            session: Earlier,
+        }
+        let Kept::Session(mut record) = Kept::decode(EARLIER.as_bytes()).unwrap() else {
+            panic!("a session")
+        };
+        record.server = Some(Fingerprint::of("npx", [&b"npx"[..]]));
+        let written = record.encode();
+        assert!(written.windows(8).any(|part| part == br#""server""#));
+        let Kept::Session(read) = Kept::decode(&written).unwrap() else { panic!("a session") };
+        assert_eq!(read.server, record.server);
+        let earlier: Whole = serde_json::from_slice(&written).unwrap();
+        assert_eq!(earlier.format, 1);
+        let over = serde_json::to_vec(&earlier).unwrap();
+        let Kept::Session(read) = Kept::decode(&over).unwrap() else { panic!("a session") };
+        assert_eq!(read.server, None);
     }
 
     #[test]

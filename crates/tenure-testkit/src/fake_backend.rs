@@ -34,6 +34,8 @@ pub struct FakeBackend {
     opens: Mutex<Opens>,
     /// What the server can do, if the test says so.
     capabilities: Mutex<Option<Value>>,
+    /// What the server calls itself.
+    name: Mutex<String>,
     /// Counts the links.
     links: AtomicU64,
     seen: mpsc::Sender<Seen>,
@@ -115,6 +117,7 @@ impl FakeBackend {
         let backend = Self {
             opens: Mutex::default(),
             capabilities: Mutex::default(),
+            name: Mutex::new("fake".to_owned()),
             links: AtomicU64::new(0),
             seen: sender,
         };
@@ -124,6 +127,11 @@ impl FakeBackend {
     /// Sets what `open` does from now on.
     pub fn set_opens(&self, opens: Opens) {
         *self.opens.lock() = opens;
+    }
+
+    /// Sets what the servers of links call themselves that are opened from now on.
+    pub fn set_name(&self, name: &str) {
+        name.clone_into(&mut self.name.lock());
     }
 
     /// Sets what the servers of links can do that are opened from now on.
@@ -160,6 +168,12 @@ impl Script {
         }
     }
 
+    /// How many links are opened from now until nothing more is asked of the backend at the moment.
+    pub fn opened_meanwhile(&mut self) -> usize {
+        let seen = std::iter::from_fn(|| self.seen.try_recv().ok());
+        seen.filter(|seen| matches!(seen, Seen::Opened(_))).count()
+    }
+
     /// Waits until a link is closed.
     pub async fn closed(&mut self) {
         while !matches!(self.next().await, Seen::Closed) {}
@@ -170,6 +184,7 @@ impl Backend for FakeBackend {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
         let opens = *self.opens.lock();
         let capabilities = self.capabilities.lock().clone();
+        let name = self.name.lock().clone();
         let link = self.links.fetch_add(1, Ordering::Relaxed) + 1;
         let seen = self.seen.clone();
         Box::pin(async move {
@@ -183,7 +198,7 @@ impl Backend for FakeBackend {
             let mut result = json!({
                 "protocolVersion": version,
                 "capabilities": { "tools": {}, "resources": { "subscribe": true }, "logging": {} },
-                "serverInfo": { "name": "fake", "version": "1" },
+                "serverInfo": { "name": name, "version": "1" },
             });
             if opens == Opens::Newer {
                 result["capabilities"]["prompts"] = json!({});

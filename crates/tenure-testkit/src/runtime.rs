@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tenure_session::fingerprint::Fingerprints;
 use tenure_session::message::{self, Message};
 use tenure_session::port::backend::Backend;
 use tenure_session::port::store::Store;
@@ -24,7 +25,18 @@ pub fn start_at(
     clock: Arc<TurnableClock>,
     limits: Limits,
 ) -> Sessions {
-    Sessions::start(Parts { store, backend, clock, limits })
+    start_with_servers(store, backend, clock, limits, Fingerprints::default())
+}
+
+/// Starts a runtime that knows which servers are behind it.
+pub fn start_with_servers(
+    store: Arc<dyn Store>,
+    backend: Arc<dyn Backend>,
+    clock: Arc<TurnableClock>,
+    limits: Limits,
+    servers: Fingerprints,
+) -> Sessions {
+    Sessions::start_with_servers(Parts { store, backend, clock, limits }, servers)
 }
 
 /// A request with a number for an id.

@@ -10,6 +10,7 @@ pub mod demo;
 pub mod logs;
 mod node;
 mod operator;
+mod servers;
 mod times;
 mod wire;
 

@@ -59,7 +59,7 @@ impl Node {
         backend: Arc<dyn Backend>,
         kinds: Vec<KindOfState>,
     ) -> Result<Self, Failure> {
-        Self::serve(config, Served::one(backend, kinds)).await
+        Self::serve(config, Served::embedded(backend, kinds)).await
     }
 
     async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
@@ -143,7 +143,7 @@ impl StdioNode {
     /// # Errors
     /// When the store cannot be opened.
     pub async fn with_backend(config: &Config, backend: Arc<dyn Backend>) -> Result<Self, Failure> {
-        Self::serve(config, Served::one(backend, Vec::new())).await
+        Self::serve(config, Served::embedded(backend, Vec::new())).await
     }
 
     async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {

@@ -14,6 +14,7 @@ use tenure_session::bridge::rules::evidence::Over;
 use tenure_session::bridge::{Era, Eras, ExchangesOnSessions, Halves, PoolLimits, Revisions};
 use tenure_session::data::{DataLayer, KindOfState, Required};
 use tenure_session::exchange::{self, Caching, ExchangeLimits, Exchanges};
+use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::backend::Backend;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::port::responder::Responder;
@@ -40,6 +41,7 @@ use tokio::net::TcpListener;
 
 use crate::cli::Failure;
 use crate::config::{Behind, Child, Config, Durability, Offer, Speaks, Upstream};
+use crate::servers;
 
 /// What is served: a server, and what its data sessions hold.
 pub(crate) struct Served {
@@ -47,31 +49,39 @@ pub(crate) struct Served {
     pub(crate) kinds: Vec<KindOfState>,
     /// The names of endpoints beside the one without a name.
     pub(crate) routes: Vec<String>,
+    /// What tells the servers behind from others.
+    pub(crate) fingerprints: Fingerprints,
 }
 
 impl Served {
-    /// One server, whose tools work on these kinds of state.
-    pub(crate) fn one(backend: Arc<dyn Backend>, kinds: Vec<KindOfState>) -> Self {
-        Self { backend, kinds, routes: Vec::new() }
+    /// A server that an embedder brings, whose tools work on these kinds of state.
+    pub(crate) fn embedded(backend: Arc<dyn Backend>, kinds: Vec<KindOfState>) -> Self {
+        Self { backend, kinds, routes: Vec::new(), fingerprints: servers::embedded() }
+    }
+
+    /// The one server that the configuration names.
+    fn one(backend: Arc<dyn Backend>, config: &Config) -> Self {
+        Self { backend, kinds: Vec::new(), routes: Vec::new(), fingerprints: servers::fingerprints(config) }
     }
 }
 
-/// The demo server.
-pub(crate) fn demo() -> Served {
-    Served::one(Arc::new(crate::demo::backend()), vec![crate::demo::workspace()])
+/// The kinds of state that the demo server's tools work on.
+pub(crate) fn demo_kinds() -> Vec<KindOfState> {
+    vec![crate::demo::workspace()]
 }
 
 /// What the configuration says is served. Without anything, the demo.
 pub(crate) fn served(config: &Config) -> Result<Served, Failure> {
     let warden = Once::default();
     if let Some(url) = &config.upstream.url {
-        return Ok(Served::one(upstream(url, &config.upstream, config)?, Vec::new()));
+        return Ok(Served::one(upstream(url, &config.upstream, config)?, config));
     }
     if !config.child.command.is_empty() {
-        return Ok(Served::one(child(&config.child, &warden, config)?, Vec::new()));
+        return Ok(Served::one(child(&config.child, &warden, config)?, config));
     }
     if config.backends.is_empty() {
-        return Ok(demo());
+        let demo = Served::one(Arc::new(crate::demo::backend()), config);
+        return Ok(Served { kinds: demo_kinds(), ..demo });
     }
     several(config, &warden)
 }
@@ -94,7 +104,7 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
     let max_list_bytes = config.limits.max_event_bytes.saturating_sub(4096);
     let merged = MergedBackend::new(members, config.limits.initialize_timeout, max_list_bytes);
     let routes_to = Routes::new(Arc::new(merged), named, |backend| bridged(backend, config));
-    Ok(Served { backend: Arc::new(routes_to), kinds: Vec::new(), routes })
+    Ok(Served { routes, ..Served::one(Arc::new(routes_to), config) })
 }
 
 fn child(
@@ -572,6 +582,7 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
     let carry = keys(config.data.carry_key_file.as_ref())?;
     let is_ours =
         config.upstream.url.is_none() && config.backends.is_empty() && config.child.command.is_empty();
+    let fingerprints = served.fingerprints.clone();
     let (backend, states) = with_data_sessions(config, served, &store, carry);
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
@@ -591,7 +602,7 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
         clock: Arc::clone(&clock) as _,
         limits,
     };
-    let sessions = Sessions::start(parts);
+    let sessions = Sessions::start_with_servers(parts, fingerprints);
     let responder = responder(&backend, config);
     let exchanges = Exchanges::start(exchange::Parts {
         responder,

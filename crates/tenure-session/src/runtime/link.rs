@@ -49,6 +49,7 @@ impl Inner {
         match session.take_link(&link) {
             Ok(()) => {
                 session.tell_initialized(&link, is_told);
+                self.servers.heard(&session.route, &opened.result);
                 Ok((opened.result, revision))
             }
             Err(error) => {

@@ -108,6 +108,7 @@ impl Session {
             delivered,
             next_stream: u64::from(state.next_stream),
             route: self.route.name().map(str::to_owned),
+            server: self.inner.servers.at(&self.route).cloned(),
             metadata,
         };
         (record.encode(), self.due_in_store(last_used))

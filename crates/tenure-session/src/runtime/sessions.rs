@@ -18,11 +18,13 @@ use super::finish::finish;
 use super::link::not_started;
 use super::live::Live;
 use super::news::{LastNews, Watchers};
+use super::servers::Servers;
 use super::session::{Session, SessionInfo, State, unknown_error};
 use super::sweep;
 use super::wake::{self, Waking};
 use crate::call::{Fanout, Hub};
 use crate::error::{Error, Reason};
+use crate::fingerprint::Fingerprints;
 use crate::id::{NodeId, Principal, Route, SessionId, SessionKey};
 use crate::limits::Limits;
 use crate::message::{self, Request};
@@ -52,6 +54,7 @@ pub(super) struct Inner {
     pub(super) idle: Notify,
     pub(super) census: Arc<Census>,
     pub(super) deadlines: Deadlines,
+    pub(super) servers: Servers,
     pub(super) hub: Arc<Hub>,
     pub(super) watchers: Watchers,
     pub(super) waking: Waking,
@@ -109,6 +112,12 @@ pub(super) struct Versioned {
 impl Sessions {
     /// Starts the runtime. Must be called within a tokio runtime.
     pub fn start(parts: Parts) -> Self {
+        Self::start_with_servers(parts, Fingerprints::default())
+    }
+
+    /// As [`Sessions::start`], with the fingerprints of the servers behind, so that no session is woken at another
+    /// server than its own unnoticed. Must be called within a tokio runtime.
+    pub fn start_with_servers(parts: Parts, servers: Fingerprints) -> Self {
         let inner = Arc::new(Inner {
             live: Live::new(),
             store: parts.store,
@@ -123,6 +132,7 @@ impl Sessions {
             idle: Notify::new(),
             census: Arc::default(),
             deadlines: Deadlines::default(),
+            servers: Servers::new(servers),
             hub: Arc::default(),
             watchers: Watchers::default(),
             waking: Waking::default(),

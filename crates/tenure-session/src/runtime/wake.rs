@@ -220,6 +220,8 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     let owner = dormant.owner();
     let record = &dormant.record;
     let broken = |what: &'static str| Error::new(Reason::StoreUnavailable, what);
+    // First, because a server that is known to be another one need not be started to be refused.
+    inner.check_known_server(key, record)?;
     let revision =
         Revision::parse(&record.revision).ok_or_else(|| broken("The session's record is damaged"))?;
     let phase = Phase::parse(&record.phase).ok_or_else(|| broken("The session's record is damaged"))?;
@@ -272,6 +274,8 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         fanout: Fanout::within(Arc::clone(&inner.hub), session.route.clone()),
     };
     let (result, answered) = inner.open_link(&session, open).await.map_err(not_started)?;
+    // Before anything of the session is told to the server.
+    inner.check_server(key, record, &result)?;
     if answered != revision {
         tracing::warn!(session = %session.label, %revision, %answered, "the server now speaks another revision");
     }

@@ -19,6 +19,7 @@ mod leaving;
 mod limits;
 mod lives;
 mod operate;
+mod other_server;
 mod races;
 mod relinking;
 mod resume;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::store::Store;
 use tenure_session::runtime::{Answer, Caller, Item, Reader};
 use tenure_session::{Error, Limits, Principal, Session, Sessions};
@@ -35,9 +36,20 @@ impl World {
     }
 
     fn at(clock: Arc<TurnableClock>, store: Arc<dyn Store>, limits: Limits) -> Self {
+        Self::serving(Fingerprints::default(), clock, store, limits)
+    }
+
+    /// A process that knows which servers are behind it.
+    pub(crate) fn serving(
+        servers: Fingerprints,
+        clock: Arc<TurnableClock>,
+        store: Arc<dyn Store>,
+        limits: Limits,
+    ) -> Self {
         let (backend, script) = FakeBackend::new();
         let store = Arc::new(Faulty::new(store));
-        let sessions = runtime::start_at(store.clone(), backend.clone(), Arc::clone(&clock), limits);
+        let sessions =
+            runtime::start_with_servers(store.clone(), backend.clone(), Arc::clone(&clock), limits, servers);
         Self { sessions, backend, script, store, clock }
     }
 

@@ -113,7 +113,8 @@ fn status(reason: Reason) -> StatusCode {
         Reason::SessionNotFound
         | Reason::SessionExpired
         | Reason::SessionDeleted
-        | Reason::SessionRevoked => StatusCode::NOT_FOUND,
+        | Reason::SessionRevoked
+        | Reason::SessionOfOtherServer => StatusCode::NOT_FOUND,
         Reason::TooManySessionsOfPrincipal | Reason::TooManyStreams | Reason::SlowReader => {
             StatusCode::TOO_MANY_REQUESTS
         }

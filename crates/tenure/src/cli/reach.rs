@@ -66,7 +66,7 @@ impl StoreArgs {
             Access::Open(store) => {
                 let (ttl, limits) = (config.limits.tombstone_ttl, config.data.limits.clone());
                 // As far as the configuration says what will be served: only the demo's tools work on kinds.
-                let kinds = if config.child.command.is_empty() { wire::demo().kinds } else { Vec::new() };
+                let kinds = if config.child.command.is_empty() { wire::demo_kinds() } else { Vec::new() };
                 let data = DataDesk::offline(Arc::clone(&store.store), limits, kinds);
                 Ok(Reach::Here(Operator::offline(store, ttl, data)))
             }

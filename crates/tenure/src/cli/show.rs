@@ -39,6 +39,7 @@ fn render(detail: &Detail, now: Time, paint: Paint) -> String {
     fact("phase", row.phase.clone());
     fact("client", detail.client.as_ref().map(party));
     fact("server", detail.server.as_ref().map(party));
+    fact("configured as", detail.configured.clone());
     fact("created", row.created.map(when));
     fact("last used", row.last_used.map(when));
     fact("ended", row.ended.map(when));

@@ -3,7 +3,7 @@
 use tenure_session::Eras;
 use tenure_session::bridge::Reuse;
 use tenure_session::data::Required;
-use tenure_session::limits::{OnGap, UnknownEventId};
+use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 use tenure_session::phase::Gate;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
@@ -82,6 +82,10 @@ impl Choice for LogFormat {
 impl Choice for UnknownEventId {
     const ALL: &'static [(&'static str, Self)] =
         &[("fresh", Self::Fresh), ("error", Self::Error), ("replay_all", Self::ReplayAll)];
+}
+
+impl Choice for OtherServer {
+    const ALL: &'static [(&'static str, Self)] = &[("refuse", Self::Refuse), ("warn", Self::Warn)];
 }
 
 impl Choice for Durability {

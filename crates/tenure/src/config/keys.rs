@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use tenure_session::Eras;
 use tenure_session::bridge::Reuse;
-use tenure_session::limits::{OnGap, UnknownEventId};
+use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 
 use super::choices::{Code, LogFilter, OneOf, Strict, Tools, YesNo};
 use super::effective::{Config, Durability, LogFormat, Offer, Speaks};
@@ -259,6 +259,10 @@ keys! {
     /// Whether requests wait for `notifications/initialized`, as the specification asks. `false` is for
     /// clients that forget it.
     "session.require_initialized": Strict => config.limits.gate;
+    /// What to do with a stored session that was begun with another server than the one behind now: `refuse` answers
+    /// as for a session that has ended and leaves it in the store for its own server, `warn` wakes it and logs a
+    /// warning. A server is the same if its command or URL is, versions aside, or if it calls itself by the same name.
+    "session.other_server": OneOf<OtherServer> => config.limits.other_server;
 
     /// Whether data sessions are offered: `auto` when the server behind uses them or a tool is configured to need
     /// one, `always` in front of any server, `never`.

@@ -35,6 +35,7 @@ pub use effective::{
     Upstream,
 };
 pub use error::{ConfigError, Warning};
+pub(crate) use places::public_part;
 pub use profile::Profile;
 pub use sources::Sources;
 pub(crate) use units::{parse_duration, write_duration};

@@ -83,17 +83,20 @@ impl Form for Endpoint {
         }
     }
     fn show(value: &String) -> Option<String> {
-        // Before the host and behind the path there may be secrets.
-        let path = value.split(['?', '#']).next().unwrap_or_default();
-        let shown = match path.split_once("://") {
-            Some((scheme, rest)) => {
-                let host = rest.find('/').map_or(rest.len(), |at| at);
-                let begin = rest[..host].rfind('@').map_or(0, |at| at + 1);
-                format!("{scheme}://{}", &rest[begin..])
-            }
-            None => path.to_owned(),
-        };
-        Some(quoted(&shown))
+        Some(quoted(&public_part(value)))
+    }
+}
+
+/// A URL without its user and its query: there may be secrets in front of the host and behind the path.
+pub(crate) fn public_part(url: &str) -> String {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    match path.split_once("://") {
+        Some((scheme, rest)) => {
+            let host = rest.find('/').map_or(rest.len(), |at| at);
+            let begin = rest[..host].rfind('@').map_or(0, |at| at + 1);
+            format!("{scheme}://{}", &rest[begin..])
+        }
+        None => path.to_owned(),
     }
 }
 

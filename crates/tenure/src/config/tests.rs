@@ -118,6 +118,7 @@ fn no_sources_show_the_defaults() {
         max_initialize = "64KiB"                 # default
         max_subscriptions = 1000                 # default
         require_initialized = true               # default
+        other_server = "refuse"                  # default
 
         [data_sessions]
         offer = "auto"                           # default

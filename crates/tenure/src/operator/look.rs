@@ -99,6 +99,7 @@ pub(super) fn detail(
         signs: Vec::new(),
         client: None,
         server: None,
+        configured: None,
         log_level: None,
         subscriptions: Vec::new(),
         metadata: serde_json::Map::new(),
@@ -117,6 +118,10 @@ pub(super) fn detail(
     if let Ok(Kept::Session(session)) = &kept {
         detail.client = party(&session.initialize, "clientInfo");
         detail.server = party(&session.initialize_result, "serverInfo");
+        detail.configured = session.server.as_ref().map(|server| match server.short() {
+            "" => server.shown.clone(),
+            short => format!("{} ({short})", server.shown),
+        });
         detail.log_level.clone_from(&session.log_level);
         detail.subscriptions.clone_from(&session.subscriptions);
         detail.metadata.clone_from(&session.metadata);

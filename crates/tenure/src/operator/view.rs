@@ -78,6 +78,9 @@ pub(crate) struct Detail {
     /// The server behind, as it called itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<Party>,
+    /// How that server is configured: a program or an address, and the beginning of a hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) configured: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) log_level: Option<String>,
     #[serde(default)]

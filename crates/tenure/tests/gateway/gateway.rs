@@ -102,6 +102,13 @@ impl Gateway {
         (self.id, self.child, self.address, self.log) = (child.id().expect("it runs"), child, address, log);
     }
 
+    /// Runs it on the same address and store with another server behind.
+    pub(crate) async fn start_another(&mut self, settings: &[&str], command: &[&str]) {
+        let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        (self.run.settings, self.run.command) = (text(settings), text(command));
+        self.start_again().await;
+    }
+
     /// Ends it as a service manager does.
     pub(crate) async fn stop(&mut self) -> ExitStatus {
         family::signal(self.id, "TERM").await;

@@ -20,6 +20,7 @@ mod leaving;
 mod limits;
 mod loops;
 mod noise;
+mod other_server;
 mod passing;
 #[path = "../it/cli/process.rs"]
 #[expect(dead_code, reason = "shared with the other tests, which use more of it")]
