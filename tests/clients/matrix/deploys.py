@@ -1,0 +1,169 @@
+"""Deploys one node again and again while every client of the matrix calls, and counts the calls that a deploy breaks.
+
+Usage: python deploys.py DIR TENURE [N] [--way take-over|restart] [--clients PATTERN] [--server v1|v2]
+
+DIR and TENURE are those of `matrix.py`; N is the number of deploys (default: 10). `take-over` starts the next process with
+`--take-over`, so that no connection is refused; `restart` stops the old process and starts the next one when it has gone,
+which refuses connections in between. Each client makes short and long calls, safe and unsafe, all the time. Prints for each
+client and kind of call how many were made and how those ended that got no result; fails if there are any but unsafe calls
+that outlasted the grace and said so. An unsafe call that was run twice, or was answered and not run, is an error whatever the
+client saw.
+"""
+
+import argparse
+import asyncio
+import collections
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from gateway import Gateway, tail
+from matrix import GOOD, HANG_SECONDS, LONG_SECONDS, word
+from roster import Client, roster
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of call, and how long its caller rests between two of them."""
+
+    name: str
+    tool: str
+    seconds: float
+    rest_seconds: float
+
+
+# The last two outlast the time that a stop gives (`shutdown.grace`, 10 s unless told otherwise).
+KINDS = [
+    Kind("short safe", "look", 0.05, 0.6),
+    Kind("short unsafe", "change", 0.05, 0.6),
+    Kind("long safe", "look", 7, 0.6),
+    Kind("long unsafe", "change", 4, 0.6),
+    Kind("outlasting safe", "look", LONG_SECONDS, 0.6),
+    Kind("outlasting unsafe", "change", LONG_SECONDS, 0.6),
+]
+# A call that cannot be repeated, and outlasts the grace, may end with this.
+MAY_END = {("outlasting unsafe", "interrupted")}
+# Every call of the Inspector is a process that has to start.
+INSPECTOR_REST_SECONDS = 6
+BETWEEN_SECONDS = 5
+
+
+class Load:
+    """All calls of all clients, until it is told to end."""
+
+    def __init__(self, gateway):
+        self.gateway = gateway
+        self.is_over = False
+        self.counts = collections.defaultdict(collections.Counter)
+        self.unsafe = {}
+        self.stories = []
+        self.began = time.monotonic()
+
+    async def call_again_and_again(self, name, client, kind):
+        rest = INSPECTOR_REST_SECONDS if name == "inspector" else kind.rest_seconds
+        number = 0
+        while not self.is_over:
+            number += 1
+            key = f"{name}-{kind.name.replace(' ', '-')}-{number}"
+            at = time.monotonic() - self.began
+            try:
+                answer = await asyncio.wait_for(client.call(kind.tool, key=key, seconds=kind.seconds), HANG_SECONDS)
+                outcome = word((answer, 0))
+            except asyncio.TimeoutError:
+                answer, outcome = {}, word(None)
+            self.counts[name, kind.name][outcome] += 1
+            if kind.tool == "change":
+                self.unsafe[key] = outcome
+            if outcome != GOOD:
+                self.stories.append(f"{at:.1f} s: {key}: {answer.get('error', outcome)} ({answer.get('code')})")
+            await asyncio.sleep(rest)
+
+    def wrong_runs(self):
+        """Unsafe calls that were run twice, or answered and not run."""
+        begun = collections.Counter(key for verb, _, key, _ in self.gateway.runs() if verb == "begin")
+        for key, outcome in self.unsafe.items():
+            if begun[key] > 1 or (outcome == GOOD and begun[key] != 1):
+                yield f"{key}: {outcome}, and run {begun[key]} times"
+
+
+async def deploy(gateway, way):
+    if way == "take-over":
+        await gateway.take_over()
+    else:
+        await gateway.terminate()
+        await gateway.start()
+
+
+def table(counts, names):
+    lines = ["| client | " + " | ".join(kind.name for kind in KINDS) + " |", "|---|" + "---|" * len(KINDS)]
+    for name, kind in names.items():
+        row = []
+        for call in KINDS:
+            found = counts[name, call.name]
+            bad = [f"{number} {outcome}" for outcome, number in sorted(found.items()) if outcome != GOOD]
+            row.append(", ".join([f"{sum(found.values())} calls", *bad]))
+        lines.append(f"| {kind.title} | " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+async def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("tenure")
+    parser.add_argument("deploys", nargs="?", type=int, default=10)
+    parser.add_argument("--way", choices=["take-over", "restart"], default="take-over")
+    parser.add_argument("--clients", default="*")
+    parser.add_argument("--server", choices=["v1", "v2"], default="v1")
+    arguments = parser.parse_args()
+    kinds = {name: kind for name, kind in roster(arguments.folder).items() if fnmatchcase(name, arguments.clients)}
+    node = next(iter(kinds.values())).command[0]
+    if node.endswith("python"):
+        node = roster(arguments.folder)["ts1"].command[0]
+    folder = Path(tempfile.mkdtemp(prefix="deploys-"))
+    clients, times = {}, []
+    async with Gateway(arguments.tenure, node, folder, arguments.server, False) as gateway:
+        load = Load(gateway)
+        try:
+            for name, kind in kinds.items():
+                clients[name] = await Client.start(kind, gateway.url, folder)
+            calling = [
+                asyncio.create_task(load.call_again_and_again(name, client, kind))
+                for name, client in clients.items()
+                for kind in KINDS
+            ]
+            for number in range(1, arguments.deploys + 1):
+                await asyncio.sleep(BETWEEN_SECONDS)
+                began = time.monotonic()
+                await deploy(gateway, arguments.way)
+                times.append(time.monotonic() - began)
+                load.stories.append(f"{time.monotonic() - load.began:.1f} s: deploy {number} took {times[-1]:.1f} s")
+                print(f"deploy {number}: {times[-1]:.1f} s", flush=True)
+            await asyncio.sleep(BETWEEN_SECONDS)
+            load.is_over = True
+            await asyncio.gather(*calling)
+        finally:
+            for client in clients.values():
+                await client.stop()
+        wrong = list(load.wrong_runs())
+    bad = sum(
+        number
+        for (_, kind), found in load.counts.items()
+        for outcome, number in found.items()
+        if outcome != GOOD and (kind, outcome) not in MAY_END
+    )
+    calls = sum(sum(found.values()) for found in load.counts.values())
+    print(f"\n{table(load.counts, kinds)}\n")
+    print(f"{len(times)} deploys ({arguments.way}), {calls} calls, {bad} broken, {len(wrong)} not run once")
+    if bad or wrong:
+        print("\n".join([*load.stories, *wrong]))
+        print(f"\nlog of the last gateway:\n{tail(folder / 'gateway.log')}")
+    shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(1 if bad or wrong else 0)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
