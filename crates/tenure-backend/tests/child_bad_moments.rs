@@ -108,3 +108,29 @@ async fn a_server_that_asks_and_does_not_read_costs_no_more_than_its_bound() {
     sessions.shut_down(Duration::ZERO).await;
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// Whoever is the first to start ends when it is spoken to; the others serve.
+const FIRST_DIES: &str = "if mkdir first 2> mkdir; then read -r initialize; exit 7; fi";
+
+#[tokio::test]
+async fn a_spare_that_ends_in_its_handshake_is_thrown_away_and_a_fresh_process_serves() {
+    for is_shared in [false, true] {
+        let folder = std::env::temp_dir().join(format!("tenure-spare-{is_shared}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let script = format!("{FIRST_DIES}\n{HANDSHAKE}cat > rest");
+        let mut command = ChildCommand::new("sh", ["-c".to_owned(), script]);
+        command.folder = Some(folder.clone());
+        command.is_shared = is_shared;
+        command.limits = ChildLimits { warm: 1, grace: Duration::from_millis(100), ..ChildLimits::default() };
+        let backend = Arc::new(ChildBackend::new(command, None));
+        // The spare waits to be spoken to. No other process has started.
+        while !folder.join("first").exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let sessions = runtime::start(Arc::new(Memory::new()), backend, Limits::default());
+        let session = runtime::session(&sessions, "2025-11-25").await;
+        drop(session);
+        sessions.shut_down(Duration::ZERO).await;
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

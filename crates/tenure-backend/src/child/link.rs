@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tenure_session::message::{self, Message};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
@@ -21,13 +22,15 @@ pub(super) struct Failure {
     pub(super) error: RpcError,
     pub(super) what: String,
     pub(super) tail: String,
+    /// The child ended, or closed its output, before anybody told it to go.
+    pub(super) ended_by_itself: bool,
 }
 
 /// Shakes hands with a child.
 pub(super) async fn open(
     process: Process,
     max_line_bytes: usize,
-    open: Open,
+    open: &Open,
 ) -> Result<(Opened, Life), Failure> {
     let began = Instant::now();
     let Process { input, output, mut handle } = process;
@@ -35,11 +38,13 @@ pub(super) async fn open(
     let ended = handle.ended_by_itself.take();
     let (out, lines) = mpsc::channel(OUT);
     let traffic = Arc::new(Traffic::new(open.outlet.clone(), out));
-    let ear = Arc::new(Own { traffic: Arc::clone(&traffic), outlet: open.outlet.clone() });
+    let (outlet, fate) = (open.outlet.clone(), Mutex::new(Fate::Opening));
+    let ear = Arc::new(Own { traffic: Arc::clone(&traffic), outlet, fate });
     let pipes = Pipes::start(input, output, lines, max_line_bytes, &handle, &ear);
     let link = ChildLink { traffic, handle, pipes };
-    match link.shake_hands(&open).await {
+    match link.shake_hands(open).await {
         Ok(result) => {
+            ear.opened();
             let ended = ended.unwrap_or_else(|| tokio::sync::oneshot::channel().1);
             Ok((Opened { link: Box::new(link), result }, Life { began, ended }))
         }
@@ -47,7 +52,7 @@ pub(super) async fn open(
             // Before its last words are looked at: until it is gone there may be more of them.
             link.end().await;
             let (what, tail) = (error.to_string(), link.handle.tail.last());
-            Err(Failure { error, what, tail })
+            Err(Failure { error, what, tail, ended_by_itself: link.handle.left_by_itself() })
         }
     }
 }
@@ -62,6 +67,24 @@ struct ChildLink {
 struct Own {
     traffic: Arc<Traffic>,
     outlet: Outlet,
+    fate: Mutex<Fate>,
+}
+
+/// Until the hands are shaken, the loss of the child is no loss to the session: another may be tried in its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Opening,
+    Opened,
+    Lost,
+}
+
+impl Own {
+    /// The session has a link from here on, and is told if it is lost already.
+    fn opened(&self) {
+        if std::mem::replace(&mut *self.fate.lock(), Fate::Opened) == Fate::Lost {
+            self.outlet.link_lost();
+        }
+    }
 }
 
 impl Ear for Own {
@@ -75,7 +98,9 @@ impl Ear for Own {
 
     fn lose(&self) {
         // First, so that whoever is told that the server is gone finds the session without one.
-        self.outlet.link_lost();
+        if std::mem::replace(&mut *self.fate.lock(), Fate::Lost) == Fate::Opened {
+            self.outlet.link_lost();
+        }
         self.traffic.over(&gone());
     }
 

@@ -35,7 +35,7 @@ pub use self::modern::ChildResponder;
 pub use self::warden::{Warden, watch};
 
 use self::backoff::Backoff;
-use self::pool::Pool;
+use self::pool::{Pool, Taken, Wanted};
 use self::starter::Starter;
 
 /// A backend that starts a child process for every session, or one for all.
@@ -81,17 +81,30 @@ impl Backend for ChildBackend {
             if inner.starter.command.is_shared {
                 return shared::open(&inner, open).await;
             }
-            let (label, starter) = (open.outlet.session_label(), &inner.starter);
-            let process = starter.process(&label).await?;
-            starter.pool.fill();
-            match link::open(process, starter.command.limits.max_line_bytes, open).await {
-                Ok((opened, life)) => {
-                    starter.backoff.came_up(label, life);
-                    Ok(opened)
-                }
-                Err(failure) => Err(starter.failed(&label, &failure)),
-            }
+            inner.starter.open(&open).await
         })
+    }
+}
+
+impl Starter {
+    /// Opens a link to a child that serves this session alone.
+    async fn open(&self, open: &Open) -> Result<Opened, RpcError> {
+        let (label, mut wanted) = (open.outlet.session_label(), Wanted::Any);
+        loop {
+            let Taken { process, is_spare } = self.process(&label, wanted).await?;
+            self.pool.fill();
+            match link::open(process, self.command.limits.max_line_bytes, open).await {
+                Ok((opened, life)) => {
+                    self.backoff.came_up(label, life);
+                    return Ok(opened);
+                }
+                Err(failure) if is_spare && wanted == Wanted::Any && failure.ended_by_itself => {
+                    self.threw_away(&label, &failure);
+                    wanted = Wanted::Fresh;
+                }
+                Err(failure) => return Err(self.failed(&label, &failure)),
+            }
+        }
     }
 }
 

@@ -1,5 +1,8 @@
 //! Children that were started ahead: a session takes one, and another is started in its place.
 //!
+//! A spare may die while it waits, or be about to, and says nothing about the command then: whoever has taken it asks for
+//! a fresh one.
+//!
 //! There are never more than a limit, those that are leaving included. One that is to be started ahead is not started
 //! at the limit; one that is wanted waits a little for another to leave, and is refused then.
 
@@ -8,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::command::ChildCommand;
@@ -30,6 +32,21 @@ struct Ready {
     starting: usize,
 }
 
+/// Which child is wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// One that was started ahead, if there is one.
+    Any,
+    /// One that is started now.
+    Fresh,
+}
+
+/// A child, and whether it was started ahead.
+pub(super) struct Taken {
+    pub(super) process: Process,
+    pub(super) is_spare: bool,
+}
+
 /// Why there is no child.
 pub(super) enum NoChild {
     /// There are as many as there may be.
@@ -43,25 +60,30 @@ impl Pool {
         Self { command, warden, places, ready: Mutex::default() }
     }
 
-    /// A child that has just been started, or was before; waits this long for a place. None is started ahead.
-    pub(super) async fn take(&self, patience: Duration) -> Result<Process, NoChild> {
-        if let Some(process) = self.take_ready() {
-            return Ok(process);
+    /// A child as it is wanted; waits this long for a place. At the limit, whoever wants a fresh one gets a spare after
+    /// all. None is started ahead.
+    pub(super) async fn take(&self, wanted: Wanted, patience: Duration) -> Result<Taken, NoChild> {
+        if let Wanted::Any = wanted
+            && let Some(spare) = self.take_ready()
+        {
+            return Ok(spare);
         }
         let place = tokio::time::timeout(patience, Arc::clone(&self.places).acquire_owned()).await;
         match place {
-            Ok(Ok(place)) => self.start(place).map_err(NoChild::Failed),
+            Ok(Ok(place)) => match self.start(place) {
+                Ok(process) => Ok(Taken { process, is_spare: false }),
+                Err(error) => Err(NoChild::Failed(error)),
+            },
             Ok(Err(_)) | Err(_) => self.take_ready().ok_or(NoChild::Full),
         }
     }
 
-    fn take_ready(&self) -> Option<Process> {
+    fn take_ready(&self) -> Option<Taken> {
         loop {
-            let mut process = self.ready.lock().processes.pop_front()?;
+            let process = self.ready.lock().processes.pop_front()?;
             // It may have died while it waited.
-            let ended = process.handle.ended_by_itself.as_mut();
-            if ended.is_some_and(|ended| ended.try_recv().is_err_and(|error| error == TryRecvError::Empty)) {
-                return Some(process);
+            if !process.handle.has_ended() {
+                return Some(Taken { process, is_spare: true });
             }
         }
     }

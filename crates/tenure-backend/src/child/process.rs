@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process_group, prlimit, waitid,
+};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::time::timeout;
@@ -184,6 +186,20 @@ impl Handle {
     pub(super) fn hang_up(&self) -> impl FnOnce() + Send + 'static {
         let (leave, hung_up) = (self.leave.clone(), Arc::clone(&self.hung_up));
         move || hung_up.store(!leave.is_cancelled(), Ordering::Relaxed)
+    }
+
+    /// Whether it ended, or closed its output, before it was told to go.
+    pub(super) fn left_by_itself(&self) -> bool {
+        self.hung_up.load(Ordering::Relaxed)
+    }
+
+    /// Whether the child has ended by now. The kernel is asked, since the keeper may not have been told yet: when many
+    /// die at once, that can take a while.
+    pub(super) fn has_ended(&self) -> bool {
+        let Some(id) = pid(self.id) else { return true };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        // An error: the keeper has waited for it, so it is not a child of ours any more.
+        !matches!(waitid(WaitId::Pid(id), options), Ok(None))
     }
 
     /// Tells the child to go; resolves when it is gone, and all it started.

@@ -9,8 +9,7 @@ use tokio::time::Instant;
 use super::backoff::Backoff;
 use super::command::ChildCommand;
 use super::link::Failure;
-use super::pool::{NoChild, Pool};
-use super::process::Process;
+use super::pool::{NoChild, Pool, Taken, Wanted};
 
 /// The longest pause that anybody waits for, and how long for a place.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -26,10 +25,10 @@ impl Starter {
     ///
     /// # Cancel safety
     /// Nothing is left behind when it is dropped.
-    pub(super) async fn process(&self, label: &str) -> Result<Process, RpcError> {
+    pub(super) async fn process(&self, label: &str, wanted: Wanted) -> Result<Taken, RpcError> {
         self.wait_out(label).await?;
-        match self.pool.take(PATIENCE).await {
-            Ok(process) => Ok(process),
+        match self.pool.take(wanted, PATIENCE).await {
+            Ok(taken) => Ok(taken),
             Err(NoChild::Full) => Err(self.full()),
             Err(NoChild::Failed(error)) => Err(self.failed(label, &not_started(&error))),
         }
@@ -57,6 +56,16 @@ impl Starter {
         Error::new(Reason::TooManyProcesses, words).with("limit", self.command.limits.max).to_rpc()
     }
 
+    /// A spare ended before it could be used. That says nothing about the command: whatever ended it may have ended all
+    /// processes there were. It is thrown away, and counts for nothing.
+    pub(super) fn threw_away(&self, label: &str, failure: &Failure) {
+        let program = self.command.program.display();
+        tracing::info!(
+            session = label, %program, stderr = failure.tail,
+            "a server that was started ahead has ended; another is started"
+        );
+    }
+
     /// It did not come up: it is not tried again at once.
     pub(super) fn failed(&self, label: &str, failure: &Failure) -> RpcError {
         let next_try_ms = u64::try_from(self.backoff.failed().as_millis()).unwrap_or(u64::MAX);
@@ -74,5 +83,6 @@ fn not_started(error: &std::io::Error) -> Failure {
         error: RpcError::of(Reason::BackendUnavailable, "The server could not be started"),
         what: error.to_string(),
         tail: String::new(),
+        ended_by_itself: false,
     }
 }

@@ -3,8 +3,8 @@
 //! Each caller has a child of its own (per endpoint), started by its first request and ended when there was none for
 //! a while (`server`). Requests are kept apart by ids and progress tokens of ours (`traffic`), and what the child says
 //! is put where it belongs (`hear`). Nobody waits for anybody: a client that does not read loses its own messages.
-//! When a child dies, whatever it was working on fails, listens among it, and the next request starts another; one
-//! that keeps dying is not started again at once.
+//! When a child dies, whatever it was working on ends as interrupted, listens as with a server that is away, and the
+//! next request starts another; one that keeps dying is not started again at once.
 //!
 //! Which era the program is of is asked with [`Probe::probe`]; [`tenure_session::bridge::probe`] says how to use it.
 //! The legacy half is [`ChildBackend`].
@@ -29,6 +29,7 @@ use tenure_session::{Principal, Reason, Route, RpcError};
 use tokio::sync::OnceCell;
 
 use self::server::Server;
+use super::pool::{Taken, Wanted};
 use super::starter::Starter;
 use super::{ChildBackend, ChildCommand, Warden};
 
@@ -188,7 +189,7 @@ impl Slot {
             if let Some(before) = &self.before {
                 before.end().await;
             }
-            let process = starter.process(&self.label).await?;
+            let Taken { process, .. } = starter.process(&self.label, Wanted::Any).await?;
             let (server, life) = Server::start(process, &starter.command.limits, &self.label);
             starter.backoff.came_up(self.label.clone(), life);
             Ok(server)

@@ -74,7 +74,8 @@ impl Server {
                 (error, handle.tail.last())
             }
         };
-        Err(NoServer::Failed(Failure { what: error.to_string(), error, tail }))
+        let ended_by_itself = handle.left_by_itself();
+        Err(NoServer::Failed(Failure { what: error.to_string(), error, tail, ended_by_itself }))
     }
 
     /// What to say to the `initialize` of a session. One that asked for an older revision gets that: results are of the

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::super::Inner;
+use super::super::pool::{Taken, Wanted};
 use super::link::SharedLink;
 use super::server::{NoServer, Server};
 use crate::traffic::gone;
@@ -160,23 +161,33 @@ async fn start(
     began: Instant,
     given_up: &CancellationToken,
 ) -> Option<Result<Server, RpcError>> {
-    let process = match given_up.run_until_cancelled(inner.starter.process(LABEL)).await? {
-        Ok(process) => process,
-        Err(error) => return Some(Err(error)),
-    };
-    let limits = &inner.starter.command.limits;
-    // Whoever waits does so since we began, and shall hear from us why it failed; a server gets half the time at least.
-    let patience = limits.start_timeout.saturating_sub(began.elapsed()).max(limits.start_timeout / 2);
-    match Server::start(process, limits, patience, given_up).await {
-        Ok((server, life)) => {
-            tracing::info!(child = server.id(), "a server for all sessions has come up");
-            inner.starter.backoff.came_up(LABEL.to_owned(), life);
-            Some(Ok(server))
+    let (starter, mut wanted) = (&inner.starter, Wanted::Any);
+    let limits = &starter.command.limits;
+    loop {
+        let taken = given_up.run_until_cancelled(starter.process(LABEL, wanted)).await?;
+        let Taken { process, is_spare } = match taken {
+            Ok(taken) => taken,
+            Err(error) => return Some(Err(error)),
+        };
+        // Whoever waits does so since we began, and shall hear from us why it failed; a server gets half the time at least.
+        let patience = limits.start_timeout.saturating_sub(began.elapsed()).max(limits.start_timeout / 2);
+        match Server::start(process, limits, patience, given_up).await {
+            Ok((server, life)) => {
+                tracing::info!(child = server.id(), "a server for all sessions has come up");
+                starter.backoff.came_up(LABEL.to_owned(), life);
+                return Some(Ok(server));
+            }
+            Err(NoServer::GivenUp) => {
+                tracing::debug!("nobody waits any more for the server that was being started");
+                return None;
+            }
+            Err(NoServer::Failed(failure))
+                if is_spare && wanted == Wanted::Any && failure.ended_by_itself =>
+            {
+                starter.threw_away(LABEL, &failure);
+                wanted = Wanted::Fresh;
+            }
+            Err(NoServer::Failed(failure)) => return Some(Err(starter.failed(LABEL, &failure))),
         }
-        Err(NoServer::GivenUp) => {
-            tracing::debug!("nobody waits any more for the server that was being started");
-            None
-        }
-        Err(NoServer::Failed(failure)) => Some(Err(inner.starter.failed(LABEL, &failure))),
     }
 }
