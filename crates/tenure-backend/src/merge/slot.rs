@@ -27,6 +27,10 @@ use super::lists::Kind;
 /// For how long a server that could not be opened is not tried again.
 const PAUSE: Duration = Duration::from_secs(2);
 
+/// Links that may be lost under one request, or before they are of use, until it is given up. More than one, since servers
+/// that die together do not die at the same moment; not many, since it may be the request that kills them.
+const MAX_LOST: u32 = 3;
+
 /// How long a server may hold up what concerns all.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -136,7 +140,7 @@ impl Slot {
         let slot = Arc::clone(self);
         #[expect(clippy::disallowed_methods, reason = "held by the slot, and aborted with it")]
         let task = tokio::spawn(async move {
-            let opened = slot.open(number).await;
+            let opened = slot.open_one_that_stays(number).await;
             let (opened, changed) = match opened {
                 Ok(changed) => (Ok(()), changed),
                 Err(error) => (Err(error), Vec::new()),
@@ -157,6 +161,25 @@ impl Slot {
         state.coming = Some(outcome.clone());
         state.opener = Some(AbortOnDropHandle::new(task));
         outcome
+    }
+
+    /// Opens a link; if that is lost before it is of use, the next is tried.
+    async fn open_one_that_stays(self: &Arc<Self>, mut number: u64) -> Result<Vec<Method>, RpcError> {
+        let mut tries = 1;
+        loop {
+            let opened = self.open(number).await;
+            if opened.is_ok() || tries >= MAX_LOST || !self.has_lost(number) {
+                return opened;
+            }
+            tries += 1;
+            let mut state = self.state.lock();
+            if state.closed {
+                return opened;
+            }
+            state.number += 1;
+            state.is_told = false;
+            number = state.number;
+        }
     }
 
     /// Opens a link. Returns what to tell the client of.
@@ -314,32 +337,30 @@ impl Slot {
 
     /// Sends a request; if the server is lost meanwhile and it is safe, to the next one.
     pub(super) async fn call(self: &Arc<Self>, request: Request, context: &CallContext) -> Reply {
-        let (link, number) = self.link().await?;
-        let reply = link.call(Call { request: request.clone(), context: context.clone() }).await;
-        let Err(error) = &reply else { return reply };
-        if !error.is(Reason::BackendUnavailable) || !self.has_lost(number) || context.is_cancelled() {
-            return reply;
+        let (mut link, mut number) = self.link().await?;
+        let mut lost = 0;
+        loop {
+            let reply = link.call(Call { request: request.clone(), context: context.clone() }).await;
+            let Err(error) = &reply else { return reply };
+            if !error.is(Reason::BackendUnavailable) || !self.has_lost(number) || context.is_cancelled() {
+                return reply;
+            }
+            let repeat = if error.is_refused() { Repeat::Safe } else { rules::repeat(&request.method) };
+            lost += 1;
+            if repeat == Repeat::Never || lost > MAX_LOST {
+                return Err(interrupted());
+            }
+            (link, number) = match self.link().await {
+                Ok(linked) => linked,
+                Err(error) => return Err(if repeat == Repeat::Safe { error } else { interrupted() }),
+            };
+            if repeat == Repeat::AskTool && !self.may_repeat(&link, &request).await {
+                return Err(interrupted());
+            }
+            let backend = &self.member.name;
+            tracing::info!(backend, request = ?request.id, method = %request.method, "run again on another server");
+            context.begins_again();
         }
-        let repeat = if error.is_refused() { Repeat::Safe } else { rules::repeat(&request.method) };
-        let interrupted = || {
-            let text =
-                "The server ended before the answer came; the request may or may not have been carried out";
-            Err(RpcError::of(Reason::Interrupted, text))
-        };
-        if repeat == Repeat::Never {
-            return interrupted();
-        }
-        let (link, _) = match self.link().await {
-            Ok(linked) => linked,
-            Err(error) => return if repeat == Repeat::Safe { Err(error) } else { interrupted() },
-        };
-        if repeat == Repeat::AskTool && !self.may_repeat(&link, &request).await {
-            return interrupted();
-        }
-        let backend = &self.member.name;
-        tracing::info!(backend, request = ?request.id, method = %request.method, "run again on another server");
-        context.begins_again();
-        link.call(Call { request, context: context.clone() }).await
     }
 
     async fn may_repeat(&self, link: &Arc<dyn Link>, request: &Request) -> bool {
@@ -404,6 +425,11 @@ impl Slot {
             link.close().await;
         }
     }
+}
+
+fn interrupted() -> RpcError {
+    let words = "The server ended before the answer came; the request may or may not have been carried out";
+    RpcError::of(Reason::Interrupted, words)
 }
 
 pub(super) fn late() -> RpcError {

@@ -324,8 +324,8 @@ struct Run {
     timer: Option<Timer>,
     /// The number of the link it was sent on.
     link: u64,
-    /// That link was lost, and it runs on another.
-    is_again: bool,
+    /// How many links were lost under it.
+    lost: u32,
 }
 
 /// Wakes a request when its time may be up. By a clock that cannot be set, or a correction of the time of day would
@@ -346,7 +346,7 @@ enum Stage {
 impl Run {
     fn new(session: &Arc<Session>, id: RequestId, number: u64) -> Self {
         let session = Arc::clone(session);
-        Self { session, id, number, stage: Stage::Failed, timer: None, link: 0, is_again: false }
+        Self { session, id, number, stage: Stage::Failed, timer: None, link: 0, lost: 0 }
     }
 
     fn start(&mut self, link: &dyn Link, link_number: u64, call: Call) {
@@ -386,7 +386,7 @@ impl Run {
         };
         match std::panic::catch_unwind(AssertUnwindSafe(|| reply.as_mut().poll(cx))) {
             Ok(Poll::Ready(reply)) if self.lost_link(&reply) => {
-                self.is_again = true;
+                self.lost += 1;
                 let refused = reply.as_ref().is_err_and(RpcError::is_refused);
                 self.stage = Stage::Waits(self.session.repeat(&self.id, self.number, refused));
                 self.poll_reply(cx)
@@ -402,7 +402,7 @@ impl Run {
 
     /// Whether this is no answer, but the end of the link.
     fn lost_link(&self, reply: &Reply) -> bool {
-        if self.is_again || !relink::says_gone(reply) || !self.session.has_lost(self.link) {
+        if self.lost >= relink::MAX_LOST || !relink::says_gone(reply) || !self.session.has_lost(self.link) {
             return false;
         }
         let mut state = self.session.state.lock();

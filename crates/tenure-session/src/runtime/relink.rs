@@ -21,6 +21,10 @@ use crate::port::BoxFuture;
 use crate::port::backend::{Call, Link, Open, Opening};
 use crate::rules::{self, Repeat};
 
+/// Links that may be lost under one request before it is given up. More than one, since servers that die together do not
+/// die at the same moment; not many, since it may be the request that kills them.
+pub(super) const MAX_LOST: u32 = 3;
+
 /// What became of the attempt to get another link; nothing until it is over.
 pub(super) type Outcome = Option<Result<(), Arc<Error>>>;
 
@@ -187,7 +191,7 @@ impl Session {
         self.inner.tasks.spawn(async move {
             let session = &relinking.0;
             let linked = tokio::select! {
-                linked = session.open_another() => linked,
+                linked = session.open_one_that_stays() => linked,
                 () = session.inner.stop.cancelled() => Err(Error::new(Reason::Draining, "The server is shutting down")),
             };
             if let Err(error) = &linked {
@@ -198,6 +202,24 @@ impl Session {
             tell.send_replace(Some(linked.map_err(Arc::new)));
         });
         Ok(Some(outcome))
+    }
+
+    /// Opens another link in place of one that was lost. If that is lost before it is of use, the next is tried.
+    async fn open_one_that_stays(self: &Arc<Self>) -> Result<(), Error> {
+        let mut tries = 1;
+        loop {
+            let linked = self.open_another().await;
+            if linked.is_ok() || tries >= MAX_LOST || !self.has_lost_last() {
+                return linked;
+            }
+            tries += 1;
+        }
+    }
+
+    /// Whether the link that was opened last is lost.
+    fn has_lost_last(&self) -> bool {
+        let state = self.state.lock();
+        state.link_lost >= state.link_number
     }
 
     /// Opens another link in place of one that was lost, and tells its server what the last one knew.

@@ -231,11 +231,20 @@ async fn a_client_that_hangs_up_does_not_keep_the_new_server_from_what_the_last_
 }
 
 #[tokio::test]
-async fn a_server_that_ends_while_it_is_told_what_the_last_one_knew_is_replaced_with_the_next_request() {
+async fn a_server_that_ends_while_it_is_told_what_the_last_one_knew_is_replaced_at_once() {
     let mut world = World::new();
-    let (session, link, level) = relinking(&mut world).await;
+    let (session, mut link, mut level) = relinking(&mut world).await;
     let second = send(&session, runtime::request(2, "prompts/list", &json!({})));
     in_flight(&session, 2).await;
+    // Up to a limit: it may be what they are told that ends them.
+    for _ in 0..2 {
+        link.outlet.link_lost();
+        drop(level);
+        drop(world.script.call().await);
+        link = world.script.opened().await;
+        level = world.script.call().await;
+        assert_eq!(level.request.method, Method::LoggingSetLevel);
+    }
     link.outlet.link_lost();
     drop(level);
     drop(world.script.call().await);
@@ -244,6 +253,31 @@ async fn a_server_that_ends_while_it_is_told_what_the_last_one_knew_is_replaced_
     let _third = send(&session, runtime::request(3, "prompts/list", &json!({})));
     world.script.opened().await;
     assert_eq!(world.script.call().await.request.method, Method::LoggingSetLevel);
+}
+
+#[tokio::test]
+async fn a_safe_request_outlives_a_few_servers_that_die_one_after_the_other_and_no_more() {
+    let mut world = World::new();
+    let session = world.session().await;
+    let mut link = world.script.opened().await;
+    for is_poison in [false, true] {
+        let waiting = send(&session, runtime::request(1, "tools/list", &json!({})));
+        for _ in 0..3 {
+            let call = world.script.call().await;
+            link.outlet.link_lost();
+            call.end(Err(RpcError::of(Reason::BackendUnavailable, "gone")));
+            link = world.script.opened().await;
+        }
+        let last = world.script.call().await;
+        if is_poison {
+            link.outlet.link_lost();
+            last.end(Err(RpcError::of(Reason::BackendUnavailable, "gone")));
+        } else {
+            last.answer(&json!({}));
+        }
+        let answer = json_of(waiting.await.unwrap());
+        assert_eq!(answer["error"].is_object(), is_poison, "{answer}");
+    }
 }
 
 #[tokio::test]
