@@ -73,6 +73,7 @@ pub(super) fn record(number: u64, now: Time) -> Bytes {
         delivered: 0,
         next_stream: 0,
         route: None,
+        server: None,
         metadata: serde_json::Map::new(),
     };
     record.encode()

@@ -348,14 +348,16 @@ impl Slot {
             let repeat = if error.is_refused() { Repeat::Safe } else { rules::repeat(&request.method) };
             lost += 1;
             if repeat == Repeat::Never || lost > MAX_LOST {
-                return Err(interrupted());
+                return Err(RpcError::server_lost());
             }
             (link, number) = match self.link().await {
                 Ok(linked) => linked,
-                Err(error) => return Err(if repeat == Repeat::Safe { error } else { interrupted() }),
+                Err(error) => {
+                    return Err(if repeat == Repeat::Safe { error } else { RpcError::server_lost() });
+                }
             };
             if repeat == Repeat::AskTool && !self.may_repeat(&link, &request).await {
-                return Err(interrupted());
+                return Err(RpcError::server_lost());
             }
             let backend = &self.member.name;
             tracing::info!(backend, request = ?request.id, method = %request.method, "run again on another server");
@@ -425,11 +427,6 @@ impl Slot {
             link.close().await;
         }
     }
-}
-
-fn interrupted() -> RpcError {
-    let words = "The server ended before the answer came; the request may or may not have been carried out";
-    RpcError::of(Reason::Interrupted, words)
 }
 
 pub(super) fn late() -> RpcError {

@@ -94,15 +94,18 @@ impl Inner {
         let mut hints = Hints::new();
         loop {
             let parked: Vec<_> = self.parked.lock().values().cloned().collect();
-            let mut waited = false;
+            let mut unfinished = Vec::new();
             for work in self.listed().into_iter().chain(parked) {
+                // Found out for all before any is waited for: later there may be no time for it.
                 if concerns(&work) && self.has_to_be_finished(&work, &mut hints).await {
-                    waited = true;
-                    work.over().await;
+                    unfinished.push(work);
                 }
             }
-            if !waited {
+            if unfinished.is_empty() {
                 return;
+            }
+            for work in unfinished {
+                work.over().await;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Calls whose server was lost: they go to another server if that is safe.
 //!
-//! A server is lost when it is gone without an answer (`backend_unavailable`). A request that the server did not take
-//! can always be sent once more. A request that it took can be sent once more if its method only reads, or if its tool
+//! A server is lost when it is gone without an answer (`backend_unavailable`, or `interrupted` if it had the request).
+//! A request that the server did not take can always be sent once more. A request that it took can be sent once more if its method only reads, or if its tool
 //! says that calling it twice does no harm. Any other may have been carried out: its client is told `interrupted`.
 
 use std::sync::Arc;
@@ -29,8 +29,11 @@ const LIST_WITHIN: Duration = Duration::from_secs(30);
 
 /// Whether a reply says that the server of the call was lost.
 pub(super) fn is_lost(work: &Work, reply: &Reply) -> bool {
-    // The client of a listen has to know that it may have missed something.
-    reply.as_ref().is_err_and(|error| error.is(Reason::BackendUnavailable)) && !work.is_listen()
+    let Err(error) = reply else { return false };
+    let is_lost = error.is(Reason::BackendUnavailable) || error.is(Reason::Interrupted);
+    // The client of a listen has to know that it may have missed something. A call that its server made a task of is
+    // never sent again.
+    is_lost && !work.is_listen() && work.task().is_none_or(|task| task.live.params().is_some())
 }
 
 impl Inner {
@@ -80,7 +83,10 @@ impl Inner {
     /// Carries out a call that waited for its client in a process that is gone, if that is safe.
     pub(super) async fn recover(self: Arc<Self>, work: Arc<Work>) -> Reply {
         match self.is_repeatable(&work).await {
-            true => self.respond_again(&work).await,
+            true => {
+                let reply = self.respond_again(&work).await;
+                self.once_more(work, reply).await
+            }
             false => Err(RpcError::of(
                 Reason::Interrupted,
                 "The server was restarted before the answer came; the request may or may not have been carried out",

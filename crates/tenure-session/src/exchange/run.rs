@@ -101,6 +101,8 @@ impl Run {
         (turn, source): (u64, Source),
         running: Running,
     ) -> Self {
+        // Such a call sees to its repetition by itself.
+        let is_repeated = work.recovers.is_some();
         Self {
             inner: Arc::clone(inner),
             work,
@@ -112,7 +114,7 @@ impl Run {
             task_at: None,
             timer: None,
             listed: None,
-            is_repeated: false,
+            is_repeated,
             is_stream: false,
             is_over: false,
             _running: running,

@@ -99,23 +99,23 @@ impl Session {
                     params: call.params.clone(),
                 })
             };
-            let Some(request) = request else { return Err(interrupted()) };
+            let Some(request) = request else { return Err(RpcError::server_lost()) };
             let repeat = if refused { Repeat::Safe } else { rules::repeat(&request.method) };
             if repeat == Repeat::Never {
-                return Err(interrupted());
+                return Err(RpcError::server_lost());
             }
             let caller = Caller { principal: session.owner.clone(), ..Caller::anonymous("wake") };
             let now = session.inner.clock.now();
             let context = CallContext::new(Arc::clone(&session), &request, number, caller, now);
             if let Err(error) = session.relink_for(&context).await {
                 // Whether a tool may be called twice only the server could have said.
-                return Err(if repeat == Repeat::Safe { error.to_rpc() } else { interrupted() });
+                return Err(if repeat == Repeat::Safe { error.to_rpc() } else { RpcError::server_lost() });
             }
             if repeat == Repeat::AskTool {
                 let name = rules::tool_name(request.params.as_ref());
                 let tools = session.repeatable_tools().await;
                 if !name.is_some_and(|name| tools.contains(&name)) {
-                    return Err(interrupted());
+                    return Err(RpcError::server_lost());
                 }
                 // The server may have been lost after it said so.
                 session.relink_for(&context).await.map_err(|error| error.to_rpc())?;
@@ -266,13 +266,6 @@ impl Drop for Relinking {
 
 pub(super) fn ended_at_once() -> RpcError {
     RpcError::of(Reason::BackendUnavailable, "The server ended right after it began")
-}
-
-fn interrupted() -> RpcError {
-    RpcError::of(
-        Reason::Interrupted,
-        "The server ended before the answer came; the request may or may not have been carried out",
-    )
 }
 
 /// Whether an answer says that the server is gone.

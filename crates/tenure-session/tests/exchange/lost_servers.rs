@@ -28,11 +28,12 @@ async fn lose(world: &mut World, call: Asked, annotations: &Value) {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_only_reads_is_called_again() {
-    for hint in ["readOnlyHint", "idempotentHint"] {
+    for (hint, error) in [("readOnlyHint", lost()), ("idempotentHint", RpcError::server_lost())] {
         let mut world = World::new();
         let (waiting, call) = world.begin(&Try::tool().by("ann")).await;
         let before = call.params();
-        lose(&mut world, call, &json!({ hint: true })).await;
+        call.fail(error);
+        world.server.expect("tools/list").await.answer(&tools(&json!({ hint: true })));
         let again = world.server.expect("tools/call").await;
         assert_eq!(again.params(), before);
         assert_eq!(again.context.caller().principal.name(), Some("ann"));
