@@ -11,7 +11,7 @@ from pathlib import Path
 from roster import HERE
 
 # A loaded machine may take this long to start a program, or to end it.
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 
 class Gateway:
@@ -99,7 +99,8 @@ class Gateway:
             kill(pid)
 
     def kill_all_servers(self):
-        for pid in children(self.process.pid):
+        """Kills every server behind, spares that serve nobody included."""
+        for pid in running_with(str(self.record)):
             kill(pid)
 
     async def restart_server(self, away_seconds):
@@ -108,6 +109,10 @@ class Gateway:
         await self.server.wait()
         await asyncio.sleep(away_seconds)
         await self.start_server()
+
+    def release(self):
+        """Lets the seconds of calls that are held begin."""
+        self.record.with_name("record.go").touch()
 
     def runs(self):
         """Every line of the record: begin or end, the tool, the key, the process."""
@@ -137,17 +142,16 @@ class Gateway:
         return {session["label"] for session in found if session["state"] != "ended"}
 
 
-def children(pid):
-    """The processes that a process started, and those that they did."""
+def running_with(argument):
+    """The processes that were started with this argument themselves; the gateway has it among those of its server."""
     found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int(entry.joinpath("stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            if parent == pid:
-                found += [int(entry.name), *children(int(entry.name))]
+        try:
+            words = entry.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if entry.name.isdigit() and argument in words and words[1:2] == [str(HERE / "server.mjs")]:
+            found.append(int(entry.name))
     return found
 
 

@@ -260,6 +260,14 @@ PLANS = [
     *(Break(retry=3000, seconds=seconds) for seconds in (1.5, 4.5, 7.5)),
     *(Break(retry=5000, seconds=seconds) for seconds in (2, 9, 12)),
 ]
+# The others build on an SDK, and are only asked whether they do as it does.
+SDKS = {"ts1", "ts2-legacy", "ts2-auto", "py1", "py2-legacy", "py2-auto"}
+SHORT = [
+    *(Break(retry=retry, then="drop") for retry in (None, 3000)),
+    Break(end="close", closing_retry=4000, then="drop"),
+    Break(then="503"),
+    Break(retry=3000, seconds=4.5),
+]
 
 
 async def main(folder, names):
@@ -279,7 +287,8 @@ async def main(folder, names):
         tried = "; ".join(f"{what} {', '.join(map(str, times))}" for what, times in sorted(by_stream.items()))
         print(f"{kind.name} | {plan} | {tried or '-'} | {outcome}", flush=True)
 
-    await asyncio.gather(*(one(kinds[name], plan) for name in names or kinds for plan in PLANS))
+    wanted = ((kinds[name], plan) for name in names or kinds for plan in (PLANS if name in SDKS else SHORT))
+    await asyncio.gather(*(one(kind, plan) for kind, plan in wanted))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 # A loaded machine may take this long to start a client.
-START_SECONDS = 60
+START_SECONDS = 120
 
 
 @dataclass(frozen=True)

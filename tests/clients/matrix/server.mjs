@@ -4,9 +4,10 @@
 //
 // v1 is on the TypeScript SDK 1.x and knows sessions alone; v2 is on 2.x and knows both eras. Both tools wait for `seconds`
 // and say `done KEY`: `look` is marked as read-only, so that it may be run again; `change` is marked as nothing, so that it
-// may not. RECORD gets a line `begin TOOL KEY PID` for every run and `end TOOL KEY PID` when it is over.
+// may not. RECORD gets a line `begin TOOL KEY PID` for every run and `end TOOL KEY PID` when it is over. With `held` the
+// seconds begin when there is a file RECORD.go, so that no run is over before something happens to it.
 
-import { appendFileSync } from 'node:fs';
+import { appendFileSync, existsSync } from 'node:fs';
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
@@ -18,9 +19,10 @@ const { z } = require('zod');
 const [version, transport, record, port = '0'] = process.argv.slice(2);
 
 function tools(server, schema) {
-  const inputSchema = schema({ key: z.string(), seconds: z.coerce.number() });
-  const run = tool => async ({ key, seconds }) => {
+  const inputSchema = schema({ key: z.string(), seconds: z.coerce.number(), held: z.coerce.boolean().optional() });
+  const run = tool => async ({ key, seconds, held }) => {
     appendFileSync(record, `begin ${tool} ${key} ${process.pid}\n`);
+    while (held && !existsSync(`${record}.go`)) await pause(20);
     await pause(seconds * 1000);
     appendFileSync(record, `end ${tool} ${key} ${process.pid}\n`);
     return { content: [{ type: 'text', text: `done ${key}` }] };

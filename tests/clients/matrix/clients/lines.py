@@ -7,19 +7,26 @@ import asyncio
 import json
 import os
 import sys
+import threading
 
 
 async def answer_calls(revision, call):
     """Answers calls with `call(tool, arguments)`, which gives the result of a tool or raises."""
     say(ready=revision)
-    running = set()
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        task = asyncio.create_task(answer(json.loads(line), call))
+    lines, loop, running = asyncio.Queue(), asyncio.get_running_loop(), set()
+
+    def read():
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(lines.put_nowait, line)
+        # Without a word to the server.
+        os._exit(0)
+
+    # A thread that does not keep the client alive when its SDK has given up.
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        task = asyncio.create_task(answer(json.loads(await lines.get()), call))
         running.add(task)
         task.add_done_callback(running.discard)
-    # Without a word to the server.
-    sys.stdout.flush()
-    os._exit(0)
 
 
 async def answer(line, call):
