@@ -23,7 +23,7 @@ from pathlib import Path
 
 from gateway import Gateway, tail
 from matrix import GOOD, HANG_SECONDS, LONG_SECONDS, word
-from roster import Client, roster
+from roster import ENDED, Client, roster
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ MAY_END = {("outlasting unsafe", "interrupted")}
 # Every call of the Inspector is a process that has to start.
 INSPECTOR_REST_SECONDS = 6
 BETWEEN_SECONDS = 5
+# So many lines about what went wrong are printed.
+STORIES = 60
 
 
 class Load:
@@ -80,6 +82,8 @@ class Load:
                 self.unsafe[key] = outcome
             if outcome != GOOD:
                 self.stories.append(f"{at:.1f} s: {key}: {answer.get('error', outcome)} ({answer.get('code')})")
+            if answer.get("error") == ENDED:
+                return
             await asyncio.sleep(rest)
 
     def wrong_runs(self):
@@ -159,7 +163,7 @@ async def main():
     print(f"\n{table(load.counts, kinds)}\n")
     print(f"{len(times)} deploys ({arguments.way}), {calls} calls, {bad} broken, {len(wrong)} not run once")
     if bad or wrong:
-        print("\n".join([*load.stories, *wrong]))
+        print("\n".join([*wrong, *load.stories][:STORIES]))
         print(f"\nlog of the last gateway:\n{tail(folder / 'gateway.log')}")
     shutil.rmtree(folder, ignore_errors=True)
     sys.exit(1 if bad or wrong else 0)

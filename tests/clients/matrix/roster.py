@@ -5,7 +5,7 @@ Each client is a program in `clients/` that reads calls as lines and answers wit
 
 import asyncio
 import json
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import PIPE
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,8 @@ HERE = Path(__file__).resolve().parent
 
 # A loaded machine may take this long to start a client.
 START_SECONDS = 120
+# The answer to calls of a client whose program is gone.
+ENDED = "the client has ended"
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Client:
             self.process.stdin.write(line.encode() + b"\n")
             await self.process.stdin.drain()
         except ConnectionError:
-            return {"error": "the client has ended"}
+            return {"error": ENDED}
         return await answer
 
     async def read(self):
@@ -104,7 +106,7 @@ class Client:
             self.revision.exception()
         for answer in self.waiting.values():
             if not answer.done():
-                answer.set_result({"error": "the client has ended"})
+                answer.set_result({"error": ENDED})
 
     async def stop(self):
         if self.process.returncode is None:
