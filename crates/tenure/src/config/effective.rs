@@ -298,7 +298,8 @@ impl Default for Exchanges {
         Self {
             max_running: limits.max_running,
             max_parked: limits.max_parked,
-            stream_after: limits.stream_after,
+            // Not later: Python's client does not outlive a connection that breaks before the head of its answer.
+            stream_after: Duration::from_secs(1),
             trust_public: false,
             state_key_file: None,
         }

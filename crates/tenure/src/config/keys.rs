@@ -330,8 +330,9 @@ keys! {
     /// Calls that wait for their client to come back with the answers to questions. Beyond it the one that has waited
     /// longest is given up if that is 30 seconds or more, and the next is refused otherwise.
     "exchanges.max_parked": Count<0> => config.exchanges.max_parked;
-    /// How long an answer may take before it becomes a stream, so that proxies see that something goes on. The status
-    /// of a stream is always 200, so it should not be short.
+    /// How long an answer may take before it becomes a stream, so that proxies and clients see that something goes on:
+    /// some clients do not outlive a connection that breaks before that. The status of a stream is always 200, so it should
+    /// not be shorter than servers need to refuse a request.
     "exchanges.stream_after": Span => config.exchanges.stream_after;
     /// Whether what an upstream server declares `public` may be cached for everybody. Without it every answer is
     /// `private` to its caller.
