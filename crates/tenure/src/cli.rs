@@ -54,6 +54,7 @@ enum Command {
         tenure serve                                  the demo server on 127.0.0.1:8484\n  \
         tenure serve --listen 127.0.0.1:9000          on another port\n  \
         tenure serve --store disk:/var/lib/tenure     with its sessions in this folder\n  \
+        tenure serve --name mine                      with its sessions in a folder of the user's own\n  \
         tenure serve --config tenure.toml             with a configuration file\n  \
         tenure serve --tls-cert c.pem --tls-key k.pem over HTTPS\n  \
         tenure serve -- npx -y some-mcp-server        in front of a server that speaks over stdio\n  \
@@ -64,7 +65,7 @@ enum Command {
         after_help = "The session ends when standard input does, or on SIGTERM. Logs go to standard error.\n\n\
         Examples:\n  \
         tenure stdio                                  the demo server\n  \
-        tenure stdio --store memory:                  beside another tenure that has the store open\n  \
+        tenure stdio --store disk:                    keeping data sessions and tasks on disk\n  \
         tenure stdio --log-level warn                 with fewer logs\n  \
         tenure stdio <requests.jsonl                  with requests from a file, one a line"
     )]
@@ -80,7 +81,7 @@ enum Command {
         tenure call http://127.0.0.1:8484/mcp notebook_append text='remember this'\n  \
         tenure call http://127.0.0.1:8484/mcp long_task seconds:=3\n  \
         tenure call http://127.0.0.1:8484/mcp notebook_read --json | jq -r '.notes[]'\n  \
-        tenure call notebook_read -- tenure stdio     with a server that is started for this call"
+        tenure call notebook_read -- npx -y notes       with a server that is started for this call"
     )]
     Call(call::CallArgs),
     /// List the tools of a server.
@@ -190,9 +191,13 @@ impl BehindArgs {
 /// Where sessions are kept, and where the rest is set.
 #[derive(Args, Debug)]
 struct StoreArgs {
-    /// Where sessions are kept: disk:PATH, disk: for a folder of the user's own, or memory:. [default: disk:]
+    /// Where sessions are kept: disk:PATH, disk: for a folder of the user's own, or memory:. [default: disk:, for
+    /// stdio memory:]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// What the user's own folder for the sessions is called. [default: by the server behind]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// What an event survives once a client has seen it: os (a kill) or disk (a loss of power). [default: os]
     #[arg(long, value_name = "os|disk")]
     durability: Option<String>,
@@ -246,11 +251,15 @@ impl ServeArgs {
 
 impl StdioArgs {
     fn config(&self) -> Result<Config, Failure> {
-        Ok(self.behind.applied_to(load(&flagged(
-            &self.store,
-            &self.settings,
-            [("upstream.url", self.behind.upstream.clone())],
-        )?)?))
+        let own = [("upstream.url", self.behind.upstream.clone())];
+        let mut config = self.behind.applied_to(load(&flagged(&self.store, &self.settings, own)?)?);
+        let is_told =
+            config.is_store_chosen || config.name.is_some() || crate::stores::given_folder().is_some();
+        // Its session ends with its connection, so there is little to keep, and a client may start several.
+        if !is_told {
+            "memory:".clone_into(&mut config.store);
+        }
+        Ok(config)
     }
 }
 
@@ -273,6 +282,7 @@ fn flagged<const N: usize>(
     let shared = [
         ("profile", store.profile.clone()),
         ("store", store.store.clone()),
+        ("name", store.name.clone()),
         ("durability", store.durability.clone()),
         ("store_key_file", store.store_key_file.clone()),
         ("log.format", settings.log.clone()),
@@ -335,7 +345,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;
-            crate::wire::location(&config.store)?;
+            crate::wire::location(&crate::wire::store_url(&config)?)?;
             crate::wire::keys(config.store_key_file.as_ref())?;
             say("the configuration can be used\n")?;
         }

@@ -25,8 +25,13 @@ pub(crate) fn embedded() -> Fingerprints {
     std::iter::once((Route::MAIN, Fingerprint::unconfigured("a server in this program"))).collect()
 }
 
+/// Whether the configuration names any; otherwise the demo is served.
+pub(crate) fn are_named(config: &Config) -> bool {
+    config.upstream.url.is_some() || !config.child.command.is_empty() || !config.backends.is_empty()
+}
+
 /// The server at the endpoint without a name.
-fn main(config: &Config) -> Fingerprint {
+pub(crate) fn main(config: &Config) -> Fingerprint {
     if let Some(one) = one(&config.child, &config.upstream) {
         return one;
     }
@@ -54,7 +59,7 @@ fn one(child: &Child, upstream: &Upstream) -> Option<Fingerprint> {
 }
 
 /// A command without the versions of what it runs.
-fn unversioned(command: &[String]) -> Vec<String> {
+pub(crate) fn unversioned(command: &[String]) -> Vec<String> {
     let runs_images =
         command.first().is_some_and(|program| ["docker", "podman"].contains(&file_name(program).as_str()));
     let one = |word: &String| {
@@ -96,7 +101,7 @@ fn names_file(word: &str, is_program: bool) -> bool {
         || word.starts_with("../")
 }
 
-fn file_name(word: &str) -> String {
+pub(crate) fn file_name(word: &str) -> String {
     Path::new(word).file_name().map_or_else(|| word.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 

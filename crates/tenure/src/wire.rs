@@ -41,7 +41,7 @@ use tokio::net::TcpListener;
 
 use crate::cli::Failure;
 use crate::config::{Behind, Child, Config, Durability, Offer, Speaks, Upstream};
-use crate::servers;
+use crate::{servers, stores};
 
 /// What is served: a server, and what its data sessions hold.
 pub(crate) struct Served {
@@ -263,21 +263,25 @@ pub(crate) fn watch_over_children() {
     tenure_backend::child::watch(std::io::stdin().lock());
 }
 
-/// Where the store is, with the user's own folder in place of none.
-pub(crate) fn location(url: &str) -> Result<Location, Failure> {
-    if url == "disk:" {
-        return own_folder().map(Location::Disk).ok_or_else(|| {
-            Failure::new("cannot tell where to keep sessions: the user has no folder for data")
-                .hint("name a folder with `--store disk:PATH`")
-        });
+/// The URL of the store that the configuration leads to, with a folder in place of none.
+pub(crate) fn store_url(config: &Config) -> Result<String, Failure> {
+    match config.store.as_str() {
+        "disk:" => Ok(disk_url(&stores::own_folder(config)?)),
+        url => Ok(url.to_owned()),
     }
-    Location::parse(url).map_err(|error| cannot_open(url, error))
 }
 
-/// A service manager names a folder for what a service keeps; otherwise it is the user's folder for data.
-fn own_folder() -> Option<PathBuf> {
-    let named = std::env::var_os("STATE_DIRECTORY").filter(|name| !name.is_empty());
-    named.map(PathBuf::from).or_else(|| Some(dirs::data_local_dir()?.join("tenure")))
+/// The URL of the store in a folder.
+pub(crate) fn disk_url(folder: &Path) -> String {
+    format!("disk:{}", folder.display())
+}
+
+/// Where a store is.
+pub(crate) fn location(url: &str) -> Result<Location, Failure> {
+    match stores::given_folder() {
+        Some(folder) if url == "disk:" => Ok(Location::Disk(folder)),
+        _ => Location::parse(url).map_err(|error| cannot_open(url, error)),
+    }
 }
 
 /// The keys of an encrypted store.
@@ -292,7 +296,17 @@ pub(crate) fn keys(file: Option<&PathBuf>) -> Result<Option<Keys>, Failure> {
 
 /// Opens the store that the configuration names.
 pub(crate) async fn store(config: &Config) -> Result<Access, Failure> {
-    let location = location(&config.store)?;
+    let url = store_url(config)?;
+    let location = location(&url)?;
+    if let (Location::Disk(folder), "disk:") = (&location, config.store.as_str())
+        && let Some(earlier) = stores::passed_over(folder)
+    {
+        tracing::warn!(
+            earlier = %earlier.display(), now = %folder.display(),
+            hint = format!("to go on with those sessions: --store {}", disk_url(&earlier)),
+            "an earlier version kept sessions in another folder"
+        );
+    }
     let options = Options {
         sync: match config.durability {
             Durability::Os => Sync::Os,
@@ -301,7 +315,13 @@ pub(crate) async fn store(config: &Config) -> Result<Access, Failure> {
         max_event_bytes: config.max_total_event_bytes,
         keys: keys(config.store_key_file.as_ref())?,
     };
-    access(&config.store, location.open(options).await)
+    match access(&url, location.open(options).await)? {
+        Access::InUse(failure) if config.store == "disk:" => Ok(Access::InUse(failure.hint(
+            "another tenure serves the same server: connect to that one, or give this one sessions of its own with \
+             `--name NAME`",
+        ))),
+        access => Ok(access),
+    }
 }
 
 /// The failure of a store that cannot be opened, with what can be done about it.
@@ -334,13 +354,11 @@ pub(crate) fn folder(url: &str) -> Result<PathBuf, Failure> {
 /// The folder of a store on disk that must be there.
 pub(crate) fn existing_folder(url: &str) -> Result<PathBuf, Failure> {
     let folder = folder(url)?;
-    // What a store has, also one whose repair was cut short. Opening would make a new one.
-    let is_there = ["data", "high-water"].iter().any(|name| folder.join(name).exists());
-    if is_there {
+    if stores::is_store(&folder) {
         return Ok(folder);
     }
     Err(Failure::new(format!("there is no store in `{}`", folder.display()))
-        .hint("name the folder that `tenure serve` uses, as in `--store disk:PATH`"))
+        .hint("name the folder that `tenure serve` uses, as in `--store disk:PATH`; `tenure store list` shows your own stores"))
 }
 
 /// What came of opening a store that a server may have open.
@@ -548,7 +566,7 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         Access::InUse(failure) => {
             return Err(failure.hint(
                 "run `tenure serve` once and let clients connect to it over HTTP, or keep this client's session \
-                 elsewhere with `--store disk:PATH`, or nowhere with `--store memory:`",
+                 elsewhere with `--name NAME` or `--store disk:PATH`, or nowhere with `--store memory:`",
             ));
         }
     };
@@ -580,8 +598,7 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
     let store = Arc::clone(&opened.store);
     let seal = request_state_seal(config, &store).await?;
     let carry = keys(config.data.carry_key_file.as_ref())?;
-    let is_ours =
-        config.upstream.url.is_none() && config.backends.is_empty() && config.child.command.is_empty();
+    let is_ours = !servers::are_named(config);
     let fingerprints = served.fingerprints.clone();
     let (backend, states) = with_data_sessions(config, served, &store, carry);
     let exchange_limits = ExchangeLimits {
@@ -640,5 +657,5 @@ async fn request_state_seal(config: &Config, store: &Arc<dyn Store>) -> Result<A
 
 /// Where the control socket goes, if the store has a folder.
 fn control_folder(config: &Config, opened: &Opened) -> Result<Option<PathBuf>, Failure> {
-    opened.disk.is_some().then(|| folder(&config.store)).transpose()
+    opened.disk.is_some().then(|| folder(&store_url(config)?)).transpose()
 }

@@ -41,7 +41,7 @@ Examples:
 Examples:
   tenure jar use http://127.0.0.1:8484/mcp sess-4f3a
   tenure jar use sess-4f3a -- npx -y notes
-  tenure jar use sess-4f3a --carry -- tenure stdio   one that the same server gave at another address"
+  tenure jar use sess-4f3a --carry -- tenure stdio --store disk:   one that the same server gave at another address"
     )]
     Use(UseArgs),
     /// Begin a new session, which calls use from now on.

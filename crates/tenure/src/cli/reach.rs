@@ -7,18 +7,24 @@ use clap::Args;
 use tenure_session::SessionKey;
 use tenure_session::runtime::Existing;
 
-use super::{Failure, sources};
+use super::{Failure, note, sources};
 use crate::config::Config;
 use crate::control::Client;
 use crate::operator::{DataDesk, Detail, Operator, Page, Prefix, Revoked, Saved};
+use crate::servers;
+use crate::stores::{self, OwnStore};
 use crate::wire::{self, Access, BackedUp, Stage};
 
 /// Which store a command is about. The same settings as for `tenure serve` apply.
 #[derive(Args, Debug)]
 pub(super) struct StoreArgs {
-    /// The store: disk:PATH, or disk: for the folder of the user's own; also TENURE_STORE. [default: disk:]
+    /// The store: disk:PATH; also TENURE_STORE. [default: the user's own store, if there is one or one is served]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// The user's own store of that name, as `tenure store list` shows it.
+    // Under an id of its own: some commands take a name too.
+    #[arg(long = "name", id = "store_name", value_name = "NAME", conflicts_with = "store")]
+    store_name: Option<String>,
     /// A file with the key that encrypts the store. A server that has the store open needs no key from you.
     #[arg(long, value_name = "FILE")]
     store_key_file: Option<String>,
@@ -45,7 +51,8 @@ pub(super) enum Reach {
 impl StoreArgs {
     /// The configuration as far as it matters here. What only concerns a server is not warned of.
     pub(super) fn config(&self) -> Result<Config, Failure> {
-        let flags = [("store", &self.store), ("store_key_file", &self.store_key_file)];
+        let flags =
+            [("store", &self.store), ("name", &self.store_name), ("store_key_file", &self.store_key_file)];
         let flags = flags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.clone()?)));
         let (config, _) = Config::load(&sources(self.config.as_deref(), flags.collect())?)?;
         Ok(config)
@@ -54,15 +61,16 @@ impl StoreArgs {
     /// Finds the server that has the store open, or opens it.
     pub(super) async fn reach(&self, absent: Absent) -> Result<Reach, Failure> {
         let config = self.config()?;
+        let url = place(&config, absent).await?;
         let folder = match absent {
-            Absent::Refuse => wire::existing_folder(&config.store)?,
-            Absent::Make => wire::folder(&config.store)?,
+            Absent::Refuse => wire::existing_folder(&url)?,
+            Absent::Make => wire::folder(&url)?,
         };
         // Asked first, because a store that is in use is tried for a while before it is given up.
         if let Some(client) = Client::find(&folder).await {
             return Ok(Reach::Server(client));
         }
-        match wire::open(&config.store, config.store_key_file.as_ref()).await? {
+        match wire::open(&url, config.store_key_file.as_ref()).await? {
             Access::Open(store) => {
                 let (ttl, limits) = (config.limits.tombstone_ttl, config.data.limits.clone());
                 // As far as the configuration says what will be served: only the demo's tools work on kinds.
@@ -78,6 +86,56 @@ impl StoreArgs {
                 )
             }),
         }
+    }
+}
+
+/// The URL of the store that a command is about.
+///
+/// Without a word about it, that is the user's own store if there is only one, and otherwise the one that is served.
+pub(super) async fn place(config: &Config, absent: Absent) -> Result<String, Failure> {
+    let is_told = config.store != "disk:" || config.name.is_some() || servers::are_named(config);
+    if is_told || stores::given_folder().is_some() {
+        return wire::store_url(config);
+    }
+    let own = stores::own_stores();
+    if let [one] = &own[..] {
+        return Ok(wire::disk_url(&one.folder));
+    }
+    let mut served = Vec::new();
+    for store in &own {
+        if Client::find(&store.folder).await.is_some() {
+            served.push(store.clone());
+        }
+    }
+    match (&served[..], &own[..]) {
+        ([one], _) => {
+            note(&format!("of the server that runs, whose store is `{}`", one.folder.display()));
+            Ok(wire::disk_url(&one.folder))
+        }
+        (_, []) if absent == Absent::Refuse => Err(Failure::new("there is no store yet")
+            .hint("`tenure serve` makes one; if yours is elsewhere, name it with `--store disk:PATH`")),
+        (_, []) => Err(Failure::new("there is no store yet, and nothing says for which server to make one")
+            .hint("name the folder with `--store disk:PATH`, and serve it with the same")),
+        _ => Err(several(&own, &served)),
+    }
+}
+
+fn several(own: &[OwnStore], served: &[OwnStore]) -> Failure {
+    let mut what = "there are several stores:".to_owned();
+    for store in own {
+        what.push_str(&format!("\n  {}", say_which(store)));
+        if served.contains(store) {
+            what.push_str("  (served now)");
+        }
+    }
+    Failure::new(what).hint("add one of these to the command")
+}
+
+/// How a person says which of the user's own stores is meant.
+pub(super) fn say_which(store: &OwnStore) -> String {
+    match &store.name {
+        Some(name) => format!("--name {name}"),
+        None => format!("--store {}", wire::disk_url(&store.folder)),
     }
 }
 

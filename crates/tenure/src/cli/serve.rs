@@ -7,6 +7,7 @@ use super::Failure;
 use super::signals::Signals;
 use crate::config::Config;
 use crate::node::Node;
+use crate::wire;
 
 /// How long threads that are still at work get when everything else is over.
 const LEFT_BEHIND: Duration = Duration::from_secs(5);
@@ -37,7 +38,7 @@ async fn serve(config: &Config) -> Result<(), Failure> {
     // Before the address is announced, so that a signal that comes right after is not missed.
     let mut signals = Signals::listen()?;
     let node = Node::start(config).await?;
-    tracing::info!(url = node.url(), store = config.store, "listening");
+    tracing::info!(url = node.url(), store = wire::store_url(config)?, "listening");
     announce(&node.url())?;
     let signal = signals.next().await;
     tracing::info!(signal, "stopping");

@@ -26,6 +26,7 @@ States:
 
 Examples:
   tenure sessions list                          of the user's own store
+  tenure sessions list --name server-everything-3f9a01c2
   tenure sessions list --store disk:/var/lib/tenure --state awake
   tenure sessions list --json | jq .label       one JSON object a line")]
     List(ListArgs),

@@ -14,6 +14,7 @@ use super::serve::to_the_end;
 use super::signals::Signals;
 use crate::config::Config;
 use crate::node::StdioNode;
+use crate::wire;
 
 /// How much is read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -30,7 +31,7 @@ async fn serve(config: &Config) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let node = StdioNode::start(config).await?;
     let input = Input::open()?;
-    tracing::info!(store = config.store, "serving standard input and output");
+    tracing::info!(store = wire::store_url(config)?, "serving standard input and output");
     let stop = CancellationToken::new();
     let mut serving = std::pin::pin!(node.run(input, tokio::io::stdout(), stop.clone()));
     tokio::select! {

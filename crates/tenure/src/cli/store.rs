@@ -1,17 +1,20 @@
 //! `tenure store`: check, repair, back up, copy and encrypt.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
+use serde::Serialize;
 
 use super::moving::make_private;
 use super::progress::{Progress, Unit};
-use super::reach::{Absent, StoreArgs};
+use super::reach::{Absent, StoreArgs, place, say_which};
 use super::report::{self, Work};
 use super::{Failure, block_on, note, say, words};
+use crate::control::Client;
+use crate::stores;
 use crate::wire::{self, Access, Opened, Stage};
 
 /// What `check` returns when it has found damage.
@@ -52,6 +55,14 @@ Examples:
   tenure store copy disk:old disk:new --to-key-file tenure.key     encrypt
   tenure store copy disk:old disk:new --from-key-file old.key --to-key-file new.key")]
     Copy(CopyArgs),
+    /// List the user's own stores: one for each server, in the user's folder for data.
+    #[command(after_help = "\
+Each line begins with what says which store is meant, for any command that is about a store.
+
+Examples:
+  tenure store list
+  tenure store list --json | jq -r .folder")]
+    List(ListArgs),
     /// Make a key that encrypts a store.
     #[command(after_help = "\
 Whoever has the key can read the store; without it nobody can. Keep a copy where the store is not. To \
@@ -101,6 +112,22 @@ pub(super) struct CopyArgs {
 }
 
 #[derive(Args, Debug)]
+pub(super) struct ListArgs {
+    /// Print JSON, one object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One of the user's own stores, as JSON.
+#[derive(Serialize)]
+struct Listed<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    folder: &'a Path,
+    served: bool,
+}
+
+#[derive(Args, Debug)]
 pub(super) struct NewKeyArgs {
     /// The file to make, for your eyes only (mode 0600); standard output if there is none.
     #[arg(long, short, value_name = "FILE")]
@@ -112,13 +139,17 @@ pub(super) fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Check(args) => return check(&args),
         Command::Backup(args) => block_on(backup(&args))?,
         Command::Copy(args) => block_on(copy(&args))?,
+        Command::List(args) => block_on(list(&args))?,
         Command::NewKey(args) => new_key(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
-    let folder = wire::existing_folder(&args.store.config()?.store)?;
+    let folder = block_on(async {
+        let url = place(&args.store.config()?, Absent::Refuse).await?;
+        wire::existing_folder(&url)
+    })?;
     let mut progress = Progress::start("reading", Unit::Bytes);
     let mut tell = |stage: Stage| progress.at(stage.done, stage.of);
     let (work, found) = match args.repair {
@@ -168,6 +199,25 @@ async fn copy(args: &CopyArgs) -> Result<(), Failure> {
         words::count(totals.events, "event", "events"),
         HumanBytes(totals.bytes)
     ));
+    Ok(())
+}
+
+async fn list(args: &ListArgs) -> Result<(), Failure> {
+    let own = stores::own_stores();
+    if own.is_empty() && !args.json {
+        note("there is no store in the user's folder for data");
+    }
+    for store in &own {
+        let served = Client::find(&store.folder).await.is_some();
+        let line = if args.json {
+            let listed = Listed { name: store.name.as_deref(), folder: &store.folder, served };
+            serde_json::to_string(&listed)
+                .map_err(|error| Failure::new("cannot list stores").caused_by(error))?
+        } else {
+            format!("{}{}", say_which(store), if served { "  (served now)" } else { "" })
+        };
+        say(&format!("{line}\n"))?;
+    }
     Ok(())
 }
 

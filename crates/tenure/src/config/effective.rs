@@ -25,8 +25,14 @@ use super::sources::Sources;
 pub struct Config {
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// The URL of the store.
+    /// The URL of the store. `disk:` alone is a folder of the user's own for what is served.
     pub store: String,
+    /// Whether a source says which store; otherwise a command may choose another default.
+    pub is_store_chosen: bool,
+    /// What the user's own folder for the store is called; if it is left out, by what is served.
+    pub name: Option<String>,
+    /// The configuration file, if there is one.
+    pub file: Option<PathBuf>,
     /// What a finished write of a store on disk survives.
     pub durability: Durability,
     /// Which revisions are served.
@@ -269,6 +275,9 @@ impl Default for Config {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8484)),
             store: "disk:".to_owned(),
+            is_store_chosen: false,
+            name: None,
+            file: None,
             durability: Durability::Os,
             eras: Eras::Both,
             store_key_file: None,
@@ -321,7 +330,8 @@ impl Config {
     pub fn load(sources: &Sources) -> Result<(Self, Vec<Warning>), ConfigError> {
         let layered = Layered::read(sources)?;
         let warnings = checks::warnings(&layered);
-        Ok((layered.config(), warnings))
+        let file = sources.file.as_ref().map(|(path, _)| path.clone());
+        Ok((Self { file, ..layered.config() }, warnings))
     }
 
     /// The configuration in force as TOML, with a comment per key that says where its value comes from.

@@ -13,7 +13,7 @@ use super::choices::{Code, LogFilter, OneOf, Strict, Tools, YesNo};
 use super::effective::{Config, Durability, LogFormat, Offer, Speaks};
 use super::forms::{Form, Optional, Raw, Refusal};
 use super::measures::{Count, Size, Span, SpanOrInfinity, SpanOrZero};
-use super::places::{Address, Endpoint, File, Headers, Hosts, Origins, StoreUrl, Words};
+use super::places::{Address, Endpoint, File, Headers, Hosts, Name, Origins, StoreUrl, Words};
 use super::profile::Profile;
 
 /// Something that can be configured.
@@ -66,6 +66,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("profile", "--profile"),
     ("listen", "--listen"),
     ("store", "--store"),
+    ("name", "--name"),
     ("durability", "--durability"),
     ("store_key_file", "--store-key-file"),
     ("log.format", "--log"),
@@ -133,9 +134,13 @@ keys! {
     "profile": Optional<OneOf<Profile>> => config.profile;
     /// The address and port to listen on. Port 0 takes a free one.
     "listen": Address => config.listen;
-    /// Where sessions are kept, as a URL. `disk:PATH` keeps them in a folder, `disk:` in one of the user's own;
-    /// `memory:` forgets them when the process ends.
+    /// Where sessions are kept, as a URL. `disk:PATH` keeps them in a folder; `disk:` in one of the user's own, which each
+    /// server behind has for itself; `memory:` forgets them when the process ends. `tenure stdio` has `memory:` for its
+    /// default.
     "store": StoreUrl => config.store;
+    /// What the user's own folder for the sessions is called. Without one it is called by the server behind. Two processes in
+    /// front of the same server need different names.
+    "name": Optional<Name> => config.name;
     /// What an event survives once a client has seen it: with `os` a kill of the process, and a loss of power
     /// takes at most the last 100 ms; with `disk` a loss of power too, which costs a wait for the disk.
     "durability": OneOf<Durability> => config.durability;

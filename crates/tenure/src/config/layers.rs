@@ -80,10 +80,11 @@ impl Layered {
 
     /// The finished configuration.
     pub(super) fn config(self) -> Config {
+        let is_store_chosen = *self.origin("store") != Origin::Default;
         let Draft { config, tls_cert, tls_key } = self.draft;
         let tls = tls_cert.zip(tls_key).map(|(cert, key)| Tls { cert, key });
         let backends = self.backends.into_iter().map(|backend| backend.behind).collect();
-        Config { tls, backends, ..config }
+        Config { tls, backends, is_store_chosen, ..config }
     }
 }
 

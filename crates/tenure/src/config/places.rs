@@ -67,6 +67,33 @@ impl Form for StoreUrl {
     }
 }
 
+/// The name of a folder among others: short, and the same on every system.
+pub(super) struct Name;
+
+/// The longest name. The path of a socket in that folder has an upper limit.
+const MAX_NAME: usize = 40;
+
+impl Form for Name {
+    type Of = String;
+    fn expected() -> String {
+        format!("a name of at most {MAX_NAME} letters, digits, `.`, `_` and `-`")
+    }
+    fn read(raw: &Raw) -> Result<String, Refusal> {
+        let text = raw.text().ok_or_else(Refusal::default)?;
+        let is_plain =
+            text.chars().all(|letter| letter.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&letter));
+        let begins_well = text.starts_with(|letter: char| letter.is_ascii_alphanumeric());
+        if is_plain && begins_well && text.len() <= MAX_NAME {
+            Ok(text.to_owned())
+        } else {
+            Err(Refusal::default())
+        }
+    }
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}
+
 /// The endpoint of a server.
 pub(super) struct Endpoint;
 

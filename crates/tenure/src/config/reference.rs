@@ -161,6 +161,7 @@ pub(super) fn example() -> String {
 fn example_of(key: &Key) -> &'static str {
     match key.path {
         "profile" => "\"single_node\"",
+        "name" => "\"notes\"",
         "store_key_file" => "\"/etc/tenure/store.key\"",
         "tls.cert" => "\"/etc/tenure/cert.pem\"",
         "tls.key" => "\"/etc/tenure/key.pem\"",

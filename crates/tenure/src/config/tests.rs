@@ -54,6 +54,7 @@ fn no_sources_show_the_defaults() {
         # profile is not set
         listen = "127.0.0.1:8484"                # default
         store = "disk:"                          # default
+        # name is not set
         durability = "os"                        # default
         eras = "both"                            # default
         # store_key_file is not set
@@ -210,6 +211,7 @@ fn the_later_layer_wins_and_show_says_which() {
 
         profile = "cluster"                      # file /etc/tenure.toml:1
         listen = "127.0.0.1:0"                   # flag --listen
+        # name is not set
         # store_key_file is not set
 
         [log]

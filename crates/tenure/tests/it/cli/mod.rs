@@ -3,4 +3,5 @@
 mod logs;
 pub(crate) mod process;
 mod serve;
+mod stores;
 mod texts;

@@ -53,8 +53,13 @@ impl Server {
     pub(crate) async fn start(arguments: &[&str]) -> Self {
         let mut command = tenure(&["serve", "--listen", "127.0.0.1:0"]);
         // Not in the folder of whoever runs the tests, unless the arguments say where.
-        command.env("TENURE_STORE", "memory:");
-        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("TENURE_STORE", "memory:").args(arguments);
+        Self::of(command).await
+    }
+
+    /// Starts a server and reads its address.
+    pub(crate) async fn of(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
         let mut err = child.stderr.take().expect("piped");

@@ -1,0 +1,255 @@
+//! Where sessions are kept if nobody says where: a folder for each server, among those of the user.
+//!
+//! A service manager that names a folder (`STATE_DIRECTORY`) has the last word. Otherwise a store is in
+//! `tenure/stores/NAME` in the user's folder for data. The name is the one that was given, or is made of a word that a
+//! person would call the server by and the beginning of its fingerprint's hash: the same command finds its sessions
+//! again, also in a newer version, and another one does not meet them. Earlier versions had one store for all, in
+//! `tenure` itself; it is found too.
+
+use std::path::{Path, PathBuf};
+
+use tenure_session::fingerprint::Fingerprint;
+
+use crate::cli::Failure;
+use crate::config::Config;
+use crate::servers;
+
+/// A store in one of the user's own folders.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct OwnStore {
+    /// What `--name` calls it; nothing for the one store of earlier versions.
+    pub(crate) name: Option<String>,
+    pub(crate) folder: PathBuf,
+}
+
+/// The folder that a service manager has made for what this service keeps.
+pub(crate) fn given_folder() -> Option<PathBuf> {
+    std::env::var_os("STATE_DIRECTORY").filter(|name| !name.is_empty()).map(PathBuf::from)
+}
+
+/// The folder for the sessions of what the configuration names, if it does not name a store.
+pub(crate) fn own_folder(config: &Config) -> Result<PathBuf, Failure> {
+    if let Some(folder) = given_folder() {
+        return Ok(folder);
+    }
+    // Text, because URLs of stores are.
+    let base = base().filter(|base| base.to_str().is_some()).ok_or_else(|| {
+        Failure::new("cannot tell where to keep sessions: the user has no folder for data")
+            .hint("name a folder with `--store disk:PATH`")
+    })?;
+    Ok(own_folder_in(&base, config))
+}
+
+fn own_folder_in(base: &Path, config: &Config) -> PathBuf {
+    let folder = base.join(STORES).join(folder_name(config));
+    let is_demo = config.name.is_none() && !servers::are_named(config);
+    // What a plain `tenure serve` kept with an earlier version goes on.
+    if is_demo && is_store(base) && !is_store(&folder) { base.to_owned() } else { folder }
+}
+
+/// The store of earlier versions, if it is there and a server that gets a new folder does not use it.
+pub(crate) fn passed_over(folder: &Path) -> Option<PathBuf> {
+    let base = base()?;
+    (folder.starts_with(base.join(STORES)) && !is_store(folder) && is_store(&base)).then_some(base)
+}
+
+/// Every store in the user's own folders, by name.
+pub(crate) fn own_stores() -> Vec<OwnStore> {
+    base().map_or_else(Vec::new, |base| own_stores_in(&base))
+}
+
+fn own_stores_in(base: &Path) -> Vec<OwnStore> {
+    let mut found = Vec::new();
+    if is_store(base) {
+        found.push(OwnStore { name: None, folder: base.to_owned() });
+    }
+    // A folder that is not there has no stores in it.
+    for entry in std::fs::read_dir(base.join(STORES)).into_iter().flatten().flatten() {
+        let folder = entry.path();
+        if is_store(&folder) {
+            found.push(OwnStore { name: Some(entry.file_name().to_string_lossy().into_owned()), folder });
+        }
+    }
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    found
+}
+
+/// Whether a folder has what a store has, also one whose repair was cut short. Opening it would make a new one.
+pub(crate) fn is_store(folder: &Path) -> bool {
+    ["data", "high-water"].iter().any(|name| folder.join(name).exists())
+}
+
+/// The folder of stores in the user's folder for Tenure.
+const STORES: &str = "stores";
+
+fn base() -> Option<PathBuf> {
+    Some(dirs::data_local_dir()?.join("tenure"))
+}
+
+/// The name of the folder for the sessions of what the configuration names.
+fn folder_name(config: &Config) -> String {
+    if let Some(name) = &config.name {
+        return name.clone();
+    }
+    let fingerprint = servers::main(config);
+    if !fingerprint.members.is_empty() {
+        // By the file and not by the servers in it: one more of them must not lose the sessions of the others.
+        return match &config.file {
+            Some(file) => {
+                let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+                let named = Fingerprint::of("", [&b"file"[..], file.as_os_str().as_encoded_bytes()]);
+                let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+                format!("{}-{}", tidy(&stem.unwrap_or_default()), named.short())
+            }
+            None => format!("{}-{}", tidy(&fingerprint.members.join("-")), fingerprint.short()),
+        };
+    }
+    let title = match (&config.upstream.url, &config.child.command[..]) {
+        (Some(url), _) => host(url).to_owned(),
+        (None, []) => return "demo".to_owned(),
+        (None, command) => title(command),
+    };
+    format!("{}-{}", tidy(&title), fingerprint.short())
+}
+
+/// Programs that run another one, which is the server.
+const RUNNERS: [&str; 16] = [
+    "npx", "bunx", "pnpm", "yarn", "npm", "node", "bun", "deno", "uvx", "uv", "pipx", "python", "python3",
+    "docker", "podman", "env",
+];
+
+/// Words of such a program before the server.
+const VERBS: [&str; 6] = ["run", "exec", "dlx", "tool", "x", "start"];
+
+/// The word of a command that a person would call the server by.
+fn title(command: &[String]) -> String {
+    let words = servers::unversioned(command);
+    let program = words.first().map(|program| servers::file_name(program)).unwrap_or_default();
+    if !RUNNERS.contains(&program.as_str()) {
+        return program;
+    }
+    let rest = words.iter().skip(1).filter(|word| !word.starts_with('-') && !word.contains('='));
+    let found = rest.map(|word| servers::file_name(word)).find(|word| !VERBS.contains(&word.as_str()));
+    found.unwrap_or(program)
+}
+
+fn host(url: &str) -> &str {
+    let (_, rest) = url.split_once("://").unwrap_or(("", url));
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    host.rsplit_once('@').map_or(host, |(_, host)| host)
+}
+
+/// Only what a folder can be called anywhere, and not long: the path of a socket in it has an upper limit.
+fn tidy(title: &str) -> String {
+    const MOST: usize = 24;
+    let plain = title.chars().map(|letter| match letter {
+        'a'..='z' | '0'..='9' | '.' | '_' => letter,
+        'A'..='Z' => letter.to_ascii_lowercase(),
+        _ => '-',
+    });
+    let plain: String = plain.take(MOST).collect();
+    let plain = plain.trim_matches(['-', '.']);
+    if plain.is_empty() { "server".to_owned() } else { plain.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Behind, Child, Upstream};
+
+    fn running(words: &str) -> Config {
+        let command = words.split(' ').map(str::to_owned).collect();
+        Config { child: Child { command, ..Child::default() }, ..Config::default() }
+    }
+
+    fn at(url: &str) -> Config {
+        Config {
+            upstream: Upstream { url: Some(url.to_owned()), ..Upstream::default() },
+            ..Config::default()
+        }
+    }
+
+    /// The name without its hash.
+    fn title_of(config: &Config) -> String {
+        let name = folder_name(config);
+        name.rsplit_once('-').map_or(name.clone(), |(title, hash)| {
+            assert_eq!(hash.len(), 8, "{name}");
+            title.to_owned()
+        })
+    }
+
+    #[test]
+    fn a_folder_is_called_by_what_a_person_calls_the_server() {
+        let table = [
+            ("npx -y @modelcontextprotocol/server-everything stdio", "server-everything"),
+            ("npx -y some-mcp-server@1.2.3", "some-mcp-server"),
+            ("uvx mcp-server-git==0.6", "mcp-server-git"),
+            ("uv run server.py", "server.py"),
+            ("docker run -i --rm mcp/fetch:1.2", "fetch"),
+            ("node /srv/notes/index.js", "index.js"),
+            ("python -m", "python"),
+            ("/opt/Notes/bin/Notes --port 1", "notes"),
+            ("a-program-with-a-name-that-never-ends", "a-program-with-a-name-th"),
+            ("…", "server"),
+        ];
+        for (command, expected) in table {
+            assert_eq!(title_of(&running(command)), expected, "{command}");
+        }
+        assert_eq!(title_of(&at("https://key@mcp.example.com:8080/mcp?token=1")), "mcp.example.com-8080");
+        assert_eq!(folder_name(&Config::default()), "demo");
+        assert_eq!(folder_name(&Config { name: Some("mine".to_owned()), ..running("npx foo") }), "mine");
+    }
+
+    #[test]
+    fn the_servers_of_a_file_share_a_folder_that_is_called_by_the_file() {
+        let behind = |name: &str| Behind {
+            name: name.to_owned(),
+            prefix: String::new(),
+            child: running(name).child,
+            upstream: Upstream::default(),
+        };
+        let several = |names: &[&str], file: Option<&str>| Config {
+            backends: names.iter().map(|name| behind(name)).collect(),
+            file: file.map(PathBuf::from),
+            ..Config::default()
+        };
+        let of_file = folder_name(&several(&["a", "b"], Some("/etc/tenure/Notes.toml")));
+        assert!(of_file.starts_with("notes-"), "{of_file}");
+        assert_eq!(of_file, folder_name(&several(&["a", "b", "c"], Some("/etc/tenure/Notes.toml"))));
+        assert_ne!(of_file, folder_name(&several(&["a", "b"], Some("/etc/other/notes.toml"))));
+        assert_eq!(title_of(&several(&["a", "b"], None)), "a-b");
+    }
+
+    fn make_store(folder: &Path) {
+        std::fs::create_dir_all(folder.join("data")).unwrap();
+    }
+
+    #[test]
+    fn the_one_store_of_earlier_versions_is_the_demo_s_until_that_has_its_own() {
+        let base = tempfile::TempDir::new().unwrap();
+        let base = base.path();
+        let (demo, other) = (Config::default(), running("npx foo"));
+        assert_eq!(own_folder_in(base, &demo), base.join("stores/demo"));
+        make_store(base);
+        assert_eq!(own_folder_in(base, &demo), base);
+        assert!(own_folder_in(base, &other).starts_with(base.join("stores")));
+        let named = Config { name: Some("mine".to_owned()), ..demo.clone() };
+        assert_eq!(own_folder_in(base, &named), base.join("stores/mine"));
+        make_store(&base.join("stores/demo"));
+        assert_eq!(own_folder_in(base, &demo), base.join("stores/demo"));
+    }
+
+    #[test]
+    fn only_folders_with_a_store_in_them_are_listed() {
+        let base = tempfile::TempDir::new().unwrap();
+        let base = base.path();
+        assert_eq!(own_stores_in(base), []);
+        make_store(&base.join("stores/two"));
+        make_store(&base.join("stores/one"));
+        std::fs::create_dir_all(base.join("stores/empty")).unwrap();
+        let names = |found: Vec<OwnStore>| found.into_iter().map(|store| store.name).collect::<Vec<_>>();
+        assert_eq!(names(own_stores_in(base)), [Some("one".to_owned()), Some("two".to_owned())]);
+        make_store(base);
+        assert_eq!(names(own_stores_in(base)), [None, Some("one".to_owned()), Some("two".to_owned())]);
+    }
+}
