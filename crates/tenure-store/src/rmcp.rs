@@ -1,12 +1,14 @@
 //! rmcp's own HTTP server on our engines: its sessions and streams outlive the process.
 //!
-//! [`RmcpStore`] is both of the stores that rmcp asks for. In go the session ids, stream ids and messages that
+//! [`RmcpStore`] is both of the stores that rmcp asks for, and [`RmcpSessions`] uses it for rmcp's sessions. In go the session ids, stream ids and messages that
 //! rmcp makes; the engine sees hashes and bytes. Every stream of rmcp's has a log of its own in the engine, and
 //! a record that says which. Sessions and streams expire, and what has expired is removed in the course of
 //! later writes: there is no task and no timer.
 
+mod calls;
 mod lanes;
 mod layout;
+mod manager;
 mod names;
 mod replay;
 mod sessions;
@@ -26,7 +28,9 @@ use tenure_session::id::{NodeId, StreamId};
 use tenure_session::port::clock::{Clock, SystemClock};
 use tenure_session::port::store::{Store, StoreError};
 
+use self::calls::Calls;
 use self::lanes::Lanes;
+pub use self::manager::RmcpSessions;
 
 /// A log holds one stream of rmcp's, under this number.
 const STREAM: StreamId = StreamId::STANDALONE;
@@ -71,6 +75,9 @@ pub enum RmcpStoreError {
 /// config.session_store = Some(store);
 /// ```
 ///
+/// With the event store alone, a request that is under way when the process is killed gets no answer: use
+/// [`RmcpSessions`] in place of `with_event_store`.
+///
 /// Clones share what they know of the engine. An event id is as secret as the stream it is of: rmcp gives a
 /// stream's events to whoever names one.
 #[derive(Clone)]
@@ -93,6 +100,7 @@ struct Shared {
     /// The name under which this process owns logs.
     node: NodeId,
     lanes: Mutex<Lanes>,
+    calls: Mutex<Calls>,
     next_sweep: sweep::Next,
 }
 
@@ -105,8 +113,12 @@ impl RmcpStore {
             max_events: 10_000,
             max_bytes: 64 << 20,
         };
-        let shared =
-            Shared { node: NodeId::random(), lanes: Mutex::default(), next_sweep: sweep::Next::default() };
+        let shared = Shared {
+            node: NodeId::random(),
+            lanes: Mutex::default(),
+            calls: Mutex::default(),
+            next_sweep: sweep::Next::default(),
+        };
         Self { store, clock: Arc::new(SystemClock), bounds, shared: Arc::new(shared) }
     }
 

@@ -1,7 +1,8 @@
 //! An ordinary rmcp server, on rmcp's own HTTP service, whose sessions and streams outlive its process.
 //!
 //! Two lines in `main` make it so. Kill it, start it again on the same port and store, and its clients go on:
-//! with the session they had, and with `Last-Event-ID` from the event they saw last.
+//! with the session they had, and with `Last-Event-ID` from the event they saw last. A call that was cut off is answered
+//! with an error that says so.
 //!
 //! `cargo run --example rmcp_durable -- --listen 127.0.0.1:8484 --store FOLDER`
 
@@ -9,6 +10,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
@@ -24,7 +26,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler, schemars, tool, tool_handler, tool_router};
 use serde::Deserialize;
 use tenure_store::disk::{Disk, Sync};
-use tenure_store::rmcp::RmcpStore;
+use tenure_store::rmcp::{RmcpSessions, RmcpStore};
 use tokio::net::TcpListener;
 
 /// One tool table for all sessions and calls: by default the macro builds one per call.
@@ -42,6 +44,11 @@ struct AnnounceArguments {
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 struct CountArguments {
     to: u32,
+}
+
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+struct WorkArguments {
+    seconds: u64,
 }
 
 #[tool_router]
@@ -81,6 +88,20 @@ impl Desk {
         }
         Ok(CallToolResult::success(vec![ContentBlock::text(arguments.to.to_string())]))
     }
+
+    #[tool(description = "Works for a while, and says on the stream of the call that it began")]
+    async fn work(
+        &self,
+        Parameters(arguments): Parameters<WorkArguments>,
+        meta: RequestMetaObject,
+        peer: Peer<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        if let Some(token) = meta.get_progress_token() {
+            peer.notify_progress(ProgressNotificationParam::new(token, 0.0)).await.map_err(unsent)?;
+        }
+        tokio::time::sleep(Duration::from_secs(arguments.seconds)).await;
+        Ok(CallToolResult::success(vec![ContentBlock::text("done")]))
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
@@ -102,11 +123,11 @@ async fn main() -> anyhow::Result<()> {
     let folder = argument("--store").context("say where to keep sessions: --store FOLDER")?;
 
     let mut config = StreamableHttpServerConfig::default();
-    let mut sessions = LocalSessionManager::default();
+    let sessions = LocalSessionManager::default();
 
     let store = Arc::new(RmcpStore::new(Arc::new(Disk::open(Path::new(&folder), Sync::Os)?)));
-    config.session_store = Some(store.clone()); // 1. sessions are woken from the store
-    sessions = sessions.with_event_store(store); // 2. events are in the store before they are sent
+    let sessions = RmcpSessions::new(sessions, &store); // 1. events are in the store before they are sent
+    config.session_store = Some(store); // 2. sessions are woken from the store
 
     let service = StreamableHttpService::new(|| Ok(Desk), Arc::new(sessions), config);
     let listener = TcpListener::bind(&listen).await.with_context(|| format!("cannot listen on {listen}"))?;

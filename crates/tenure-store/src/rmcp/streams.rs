@@ -28,8 +28,12 @@ impl RmcpStore {
         self.sweep(now).await;
         for _ in 0..TRIES {
             let lane = self.lane(stream, now).await?;
-            match self.append_to(lane, body.clone(), now).await {
+            let place = self.place_of(&lane.log, event);
+            match self.append_to(lane, body.clone(), place, now).await {
                 Ok(position) => {
+                    if place == Place::End {
+                        self.answered(&lane.log);
+                    }
                     self.bound(stream, lane, body.len(), now).await;
                     return Ok(EventName { log: lane.log, position }.to_string());
                 }
@@ -48,11 +52,20 @@ impl RmcpStore {
         if self.store.owner(after.log).await?.is_none() {
             return Err(RmcpStoreError::UnknownStream);
         }
+        if let Err(error) = self.settle(after.log).await {
+            tracing::warn!(log = ?after.log, %error, "a request that was cut off could not be answered");
+        }
         Ok(Replay::new(self.store.clone(), after))
     }
 
-    async fn append_to(&self, lane: Lane, body: Bytes, now: Time) -> Result<Position, StoreError> {
-        let event = NewEvent { stream: STREAM, body, place: Place::Middle, at: now };
+    async fn append_to(
+        &self,
+        lane: Lane,
+        body: Bytes,
+        place: Place,
+        now: Time,
+    ) -> Result<Position, StoreError> {
+        let event = NewEvent { stream: STREAM, body, place, at: now };
         let positions = self.store.append(lane.log, lane.epoch, vec![event]).await?;
         positions.first().copied().ok_or(StoreError::Unknown)
     }
@@ -122,7 +135,7 @@ impl RmcpStore {
     }
 
     /// Makes this process the owner of a log; `None` if another claimed it at the same time.
-    async fn own(&self, log: SessionKey) -> Result<Option<Epoch>, StoreError> {
+    pub(super) async fn own(&self, log: SessionKey) -> Result<Option<Epoch>, StoreError> {
         let expected = match self.store.owner(log).await? {
             // Claimed by us, and forgotten since. Claiming again would fence those of us who have not.
             Some((node, epoch)) if node == self.shared.node => return Ok(Some(epoch)),

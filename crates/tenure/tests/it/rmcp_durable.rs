@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use rmcp::model::{CallToolRequestParams, CallToolResult, ResourceUpdatedNotificationParam};
-use rmcp::service::{NotificationContext, RunningService};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ProgressNotificationParam, ResourceUpdatedNotificationParam,
+};
+use rmcp::service::{NotificationContext, RunningService, ServiceError};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, RoleClient, ServiceExt};
@@ -143,6 +145,66 @@ async fn the_session_s_own_stream_is_resumed_after_a_kill_and_goes_on() {
     let everything = all(&mut session.resume(&first.0).await).await;
     assert_eq!(uris(&everything), ["note://2", "note://3", "note://4", "note://5"]);
     assert_eq!((&everything[0], &everything[1..3]), (&second, &missed[..]), "with the ids they had");
+}
+
+#[tokio::test]
+async fn a_call_that_a_kill_cut_off_is_answered_as_interrupted_when_it_is_resumed() {
+    let mut server = Durable::start().await;
+    let session = Session::start(server.address).await;
+    let work = json!({ "name": "work", "arguments": { "seconds": 3600 }, "_meta": { "progressToken": 7 } });
+    let mut stream = session.request(7, "tools/call", &work).open(server.address).await;
+    let primed = stream.event().await.expect("a priming event").id.expect("with an id");
+    let (began, _) = stream.message().await.expect("that it began");
+    let finished = call(&session, 8, "count", &json!({ "to": 2 })).await;
+    // As long as it runs, whoever resumes it is told to come back.
+    assert_eq!(all(&mut session.resume(&began).await).await, []);
+    server.kill_and_start_again().await;
+    let answer = all(&mut session.resume(&began).await).await;
+    assert_eq!(answer.len(), 1, "{answer:?}");
+    let (id, message) = &answer[0];
+    assert_eq!((&message["id"], &message["error"]["code"]), (&json!(7), &json!(-31010)), "{message}");
+    assert_eq!(message["error"]["data"]["reason"], "interrupted");
+    // Once: the same event for everyone who comes back, also after the next kill.
+    assert_eq!(all(&mut session.resume(&began).await).await, answer);
+    server.kill_and_start_again().await;
+    assert_eq!(all(&mut session.resume(&began).await).await, answer);
+    assert_eq!(all(&mut session.resume(id).await).await, []);
+    let since_primed = all(&mut session.resume(&primed).await).await;
+    assert_eq!((since_primed.len(), since_primed.last()), (2, answer.last()), "progress and the answer");
+    // What was answered stays so.
+    assert_eq!(all(&mut session.resume(&finished[0].0).await).await, finished[1..]);
+}
+
+#[tokio::test]
+async fn rmcp_s_client_is_told_that_its_call_was_cut_off() {
+    let mut server = Durable::start().await;
+    let config = StreamableHttpClientTransportConfig::with_uri(format!("http://{}/mcp", server.address))
+        .reinit_on_expired_session(false);
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let transport = StreamableHttpClientTransport::from_config(config);
+    let (began, mut begins) = mpsc::channel(1);
+    let client = within("connect", Worker(began).serve(transport)).await.expect("a session");
+    let arguments = json!({ "seconds": 3600 }).as_object().expect("an object").clone();
+    let params = CallToolRequestParams::new("work").with_arguments(arguments);
+    let calling = tokio::spawn(async move { client.call_tool(params).await });
+    within("that it began", begins.recv()).await.expect("the client lives");
+    server.kill_and_start_again().await;
+    // It comes back after the three seconds that rmcp tells it to wait.
+    let error = within("the answer", calling).await.expect("no panic").expect_err("it was cut off");
+    match error {
+        ServiceError::McpError(error) => assert_eq!(error.code.0, -31010, "{error:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A client that notes that a call has begun.
+struct Worker(mpsc::Sender<()>);
+
+impl ClientHandler for Worker {
+    async fn on_progress(&self, _: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        // Told once; the test listens once.
+        let _ = self.0.try_send(());
+    }
 }
 
 /// A client that notes what it is told of.
