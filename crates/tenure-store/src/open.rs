@@ -1,10 +1,11 @@
 //! From a store's URL to the store.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tenure_session::port::store::Store;
 
+use crate::closable::Closable;
 use crate::disk::{Disk, DiskError, Sync};
 use crate::memory::Memory;
 use crate::sealed::keys::Keys;
@@ -41,8 +42,19 @@ impl Default for Options {
 pub struct Opened {
     /// The store, as sessions use it.
     pub store: Arc<dyn Store>,
-    /// The engine itself, if it is one on disk: for backups.
-    pub disk: Option<Arc<Disk>>,
+    /// The engine itself, if it is one on disk: for backups. It goes when the store is closed.
+    pub disk: Option<Weak<Disk>>,
+    closable: Arc<Closable>,
+}
+
+impl Opened {
+    /// Closes the store, whoever still holds it, so that another process can open it.
+    ///
+    /// # Cancel safety
+    /// The store is closed when the first poll returns; only the wait can be dropped.
+    pub async fn close(&self) {
+        self.closable.close().await;
+    }
 }
 
 /// Why a store could not be opened.
@@ -86,7 +98,8 @@ impl Location {
             Self::Memory => (Arc::new(Memory::bounded(options.max_event_bytes)), None),
             Self::Disk(folder) => {
                 let disk = Arc::new(Disk::open(folder, options.sync)?);
-                (Arc::clone(&disk) as Arc<dyn Store>, Some(disk))
+                let weak = Arc::downgrade(&disk);
+                (disk as Arc<dyn Store>, Some(weak))
             }
         };
         let store = match options.keys {
@@ -96,7 +109,8 @@ impl Location {
                 store
             }
         };
-        Ok(Opened { store, disk })
+        let closable = Arc::new(Closable::new(store));
+        Ok(Opened { store: Arc::clone(&closable) as Arc<dyn Store>, disk, closable })
     }
 }
 
@@ -110,6 +124,6 @@ pub async fn open(url: &str, options: Options) -> Result<Opened, OpenError> {
 
 impl std::fmt::Debug for Opened {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opened").field("disk", &self.disk).finish_non_exhaustive()
+        f.debug_struct("Opened").field("store", &self.closable).finish_non_exhaustive()
     }
 }

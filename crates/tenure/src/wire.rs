@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell as Once;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, NotFound, Warden};
@@ -421,7 +421,9 @@ pub(crate) async fn backup(
     progress: impl FnMut(Stage) + Send + 'static,
 ) -> Result<BackedUp, Failure> {
     let failed = |what: &str| Failure::new(format!("cannot back up to `{}`: {what}", to.display()));
-    let Some(disk) = &store.disk else { return Err(failed("the store is not on a disk")) };
+    let Some(disk) = store.disk.as_ref().and_then(Weak::upgrade) else {
+        return Err(failed("the store is not on a disk"));
+    };
     match disk.backup(to, progress).await {
         Ok(totals) => Ok(BackedUp { sessions: totals.sessions, data_sessions: totals.data_sessions }),
         Err(DiskError::Io { cause, .. }) => Err(match cause.kind() {

@@ -1,0 +1,192 @@
+//! A store that can be closed while others still hold it.
+//!
+//! Owns the only lasting reference to an engine. Closing gives that up, so that the engine writes its last and lets go
+//! of its files, and another process can open it. Whoever still asks is told that the store is not available.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{
+    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
+    Store, StoreError, Stored, Stretch, Survey, Version,
+};
+
+/// How long operations under way may take when the store is closed.
+const LAST_OPERATIONS: Duration = Duration::from_secs(5);
+
+/// A store around a store, which it lets go of when it is closed.
+pub struct Closable {
+    engine: RwLock<Option<Arc<dyn Store>>>,
+    capabilities: Capabilities,
+}
+
+impl Closable {
+    /// A store that is open.
+    pub fn new(engine: Arc<dyn Store>) -> Self {
+        let capabilities = engine.capabilities();
+        Self { engine: RwLock::new(Some(engine)), capabilities }
+    }
+
+    /// Closes the store, and waits until its files are closed, or for operations under way no longer than five seconds.
+    ///
+    /// # Cancel safety
+    /// The store is closed when the first poll returns; only the wait can be dropped.
+    pub async fn close(&self) {
+        let Some(engine) = self.engine.write().take() else { return };
+        let others = Arc::downgrade(&engine);
+        // Its last writes block.
+        let closing = tokio::task::spawn_blocking(move || drop(engine));
+        let closed = async {
+            if closing.await.is_err() {
+                tracing::error!("the store panicked when it was closed");
+            }
+            while others.strong_count() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        if tokio::time::timeout(LAST_OPERATIONS, closed).await.is_err() {
+            tracing::warn!("the store is still in use when it is closed");
+        }
+    }
+
+    fn run<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Stored<T>) -> Stored<T> {
+        match &*self.engine.read() {
+            Some(engine) => operation(engine.as_ref()),
+            None => Box::pin(std::future::ready(Err(closed()))),
+        }
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("it is closed".to_owned())
+}
+
+impl Store for Closable {
+    fn put(
+        &self,
+        key: RecordKey,
+        value: Bytes,
+        expected: Expected,
+        deadline: Option<Time>,
+    ) -> Stored<Version> {
+        self.run(|store| store.put(key, value, expected, deadline))
+    }
+
+    fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
+        self.run(|store| store.get(key))
+    }
+
+    fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
+        match &*self.engine.read() {
+            Some(engine) => engine.peek(key),
+            None => Some(Err(closed())),
+        }
+    }
+
+    fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
+        self.run(|store| store.delete(key, expected))
+    }
+
+    fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
+        self.run(|store| store.expired(space, now, limit))
+    }
+
+    fn list(
+        &self,
+        space: Space,
+        after: Option<SessionKey>,
+        limit: usize,
+    ) -> Stored<Vec<(SessionKey, Record)>> {
+        self.run(|store| store.list(space, after, limit))
+    }
+
+    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
+        self.run(|store| store.claim(session, node, expected))
+    }
+
+    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
+        self.run(|store| store.owner(session))
+    }
+
+    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
+        self.run(|store| store.release(session, epoch))
+    }
+
+    fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
+        self.run(|store| store.append(session, epoch, batch))
+    }
+
+    fn read(
+        &self,
+        session: SessionKey,
+        stream: StreamId,
+        after: Position,
+        limit: ReadLimit,
+    ) -> Stored<Stretch> {
+        self.run(|store| store.read(session, stream, after, limit))
+    }
+
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+        self.run(|store| store.trim(session, keep))
+    }
+
+    fn drop_session(&self, session: SessionKey) -> Stored<()> {
+        self.run(|store| store.drop_session(session))
+    }
+
+    fn tail(&self, session: SessionKey) -> Stored<Position> {
+        self.run(|store| store.tail(session))
+    }
+
+    fn survey(&self, session: SessionKey) -> Stored<Survey> {
+        self.run(|store| store.survey(session))
+    }
+
+    fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {
+        self.run(|store| store.restore(session, log))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.engine.read().as_ref()?.trouble()
+    }
+}
+
+impl std::fmt::Debug for Closable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Closable").field("is_open", &self.engine.read().is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_session::id::SessionKey;
+    use tenure_session::port::store::{RecordKey, StoreError};
+
+    use crate::open::{Options, open};
+
+    #[tokio::test]
+    async fn a_closed_store_can_be_opened_by_another_while_it_is_still_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("disk:{}", folder.path().display());
+        let first = open(&url, Options::default()).await.unwrap();
+        assert!(open(&url, Options::default()).await.is_err(), "one process at a time");
+        first.close().await;
+        let second = open(&url, Options::default()).await.unwrap();
+        let key = RecordKey::session(SessionKey::from_bytes([1; 16]));
+        assert_eq!(second.store.get(key).await.unwrap(), None);
+        assert!(matches!(first.store.get(key).await, Err(StoreError::Unavailable(_))));
+        assert!(matches!(first.store.peek(key), Some(Err(StoreError::Unavailable(_)))));
+        assert!(first.disk.unwrap().upgrade().is_none());
+        // Once more does nothing.
+        second.close().await;
+        second.close().await;
+    }
+}
