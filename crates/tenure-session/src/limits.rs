@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::id::{SessionKey, StreamId};
 use crate::phase::Gate;
 
 /// What to do with a `Last-Event-ID` that does not parse or is of another session.
@@ -36,6 +37,37 @@ pub enum OtherServer {
     Refuse,
     /// Wake it all the same, and log a warning.
     Warn,
+}
+
+/// How far a time differs from stream to stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Jitter {
+    percent: u32,
+}
+
+impl Jitter {
+    /// None at all.
+    pub const NONE: Self = Self { percent: 0 };
+
+    /// So many percent up and down, 100 at most.
+    pub const fn percent(percent: u32) -> Self {
+        Self { percent: if percent > 100 { 100 } else { percent } }
+    }
+
+    /// How many percent.
+    pub fn as_percent(self) -> u32 {
+        self.percent
+    }
+
+    /// The time of one stream, always the same one.
+    pub fn of(self, time: Duration, session: SessionKey, stream: StreamId) -> Duration {
+        // Keys are hashes of random ids: their bytes are as good as random.
+        let key = session.as_bytes();
+        let lot = u32::from(key[0]) ^ (stream.number().wrapping_mul(0x9e37_79b9) >> 24);
+        let (lot, percent) = (f64::from(lot & 0xff) / 255.0, f64::from(self.percent) / 100.0);
+        let millis = time.as_secs_f64() * 1000.0 * (1.0 + percent * (2.0 * lot - 1.0));
+        Duration::from_millis(millis.round() as u64)
+    }
 }
 
 /// Every bound and timeout.
@@ -86,8 +118,12 @@ pub struct Limits {
     pub max_request_time: Duration,
     /// The longest a client may take to answer a request of the server.
     pub ask_timeout: Duration,
-    /// What a client is told to wait before it comes back to a stream that we closed.
+    /// What a client is told to wait before it comes back to a stream whose connection closed.
     pub retry: Duration,
+    /// The same where we close it because the process stops.
+    pub stop_retry: Duration,
+    /// How far the two differ from stream to stream, so that clients do not all come back at once.
+    pub retry_jitter: Jitter,
     /// When requests may flow.
     pub gate: Gate,
     /// What to do with a `Last-Event-ID` that is not ours.
@@ -123,11 +159,32 @@ impl Default for Limits {
             request_timeout: Duration::from_secs(5 * 60),
             max_request_time: Duration::from_secs(60 * 60),
             ask_timeout: Duration::from_secs(10 * 60),
-            retry: Duration::from_secs(1),
+            retry: Duration::from_secs(3),
+            stop_retry: Duration::from_secs(5),
+            retry_jitter: Jitter::percent(20),
             gate: Gate::Strict,
             unknown_event_id: UnknownEventId::Fresh,
             on_gap: OnGap::Report,
             other_server: OtherServer::Refuse,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_differs_from_stream_to_stream_within_its_share() {
+        let (second, jitter) = (Duration::from_secs(1), Jitter::percent(20));
+        let of =
+            |key: u8, stream| jitter.of(second, SessionKey::from_bytes([key; 16]), StreamId::new(stream));
+        let all: Vec<Duration> = (0..=255).flat_map(|key| [of(key, 1), of(key, 2)]).collect();
+        assert!(all.iter().all(|time| (800..=1200).contains(&time.as_millis())), "{all:?}");
+        let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
+        assert!(*most - *least > Duration::from_millis(350), "{least:?} to {most:?}");
+        assert_ne!(of(7, 1), of(7, 2));
+        assert_eq!(of(7, 1), of(7, 1));
+        assert_eq!(Jitter::NONE.of(second, SessionKey::from_bytes([9; 16]), StreamId::new(3)), second);
     }
 }

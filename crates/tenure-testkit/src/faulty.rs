@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
-    Store, StoreError, Stored, Stretch, Survey, Version,
+    Capabilities, Durability, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog,
+    Space, Store, StoreError, Stored, Stretch, Survey, Version,
 };
 use tokio::sync::watch;
 
@@ -24,6 +24,7 @@ pub struct Faulty {
     calls: AtomicU64,
     fail_at: AtomicU64,
     broken: AtomicBool,
+    lasts: AtomicBool,
     held: watch::Sender<bool>,
     append_answers_held: watch::Sender<bool>,
     read_answers_held: watch::Sender<bool>,
@@ -55,6 +56,7 @@ impl Faulty {
             calls: AtomicU64::new(0),
             fail_at: AtomicU64::new(u64::MAX),
             broken: AtomicBool::new(false),
+            lasts: AtomicBool::new(false),
             held: watch::Sender::new(false),
             append_answers_held: watch::Sender::new(false),
             read_answers_held: watch::Sender::new(false),
@@ -80,6 +82,11 @@ impl Faulty {
     /// Makes the `n`th call from now fail, counting from 0.
     pub fn fail_nth(&self, n: u64) {
         self.fail_at.store(self.calls.load(Ordering::SeqCst) + n, Ordering::SeqCst);
+    }
+
+    /// Says of itself that it outlives the process, as the store of a test does that puts another process on it.
+    pub fn set_lasting(&self) {
+        self.lasts.store(true, Ordering::SeqCst);
     }
 
     /// Makes every call fail, or work again.
@@ -378,7 +385,11 @@ impl Store for Faulty {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let mut capabilities = self.inner.capabilities();
+        if self.lasts.load(Ordering::SeqCst) {
+            capabilities.durability = Durability::Machine;
+        }
+        capabilities
     }
 
     fn trouble(&self) -> Option<String> {

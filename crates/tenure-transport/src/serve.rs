@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::http::{Router, Seat};
 use crate::opening::Opening;
@@ -56,6 +59,32 @@ impl Default for Bounds {
     }
 }
 
+/// How far a server has gone on its way down. Each step follows the one before it.
+#[derive(Clone, Debug, Default)]
+pub struct Stages {
+    /// It is about to stop, and serves on. Clients are told not to use their connections for another request, so that
+    /// none of them sends one just when its connection is closed.
+    pub leaving: CancellationToken,
+    /// Connections end, each when it has written what it has to.
+    pub stop: CancellationToken,
+    /// No more connections are accepted. If the socket is shared with another process, that one does.
+    pub shut: CancellationToken,
+    /// Connections whose first request has not come yet.
+    fresh: TaskTracker,
+}
+
+impl Stages {
+    /// Waits until the first request has come on every connection that was accepted, at most this long. A client that
+    /// connects sends it at once.
+    ///
+    /// # Cancel safety
+    /// Can be called again.
+    pub async fn heard(&self, limit: Duration) {
+        self.fresh.close();
+        drop(tokio::time::timeout(limit, self.fresh.wait()).await);
+    }
+}
+
 /// A server with its listener bound.
 #[expect(missing_debug_implementations, reason = "a TLS acceptor has no useful Debug")]
 pub struct Server {
@@ -84,12 +113,12 @@ impl Server {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Serves until `stop`; then closes idle connections, lets busy ones finish until `drain` is done
-    /// and they had a moment to write their last bytes, and drops the rest.
+    /// Serves, and ends in steps as `drain` gives them. When `drain` is done, connections get a moment to write their
+    /// last bytes, and are dropped.
     ///
     /// # Cancel safety
     /// Dropping it drops every connection.
-    pub async fn run(self, stop: CancellationToken, drain: impl Future<Output = ()>) {
+    pub async fn run(self, stages: Stages, drain: impl Future<Output = ()>) {
         let scheme = self.scheme();
         let mut http = auto::Builder::new(TokioExecutor::new());
         http.http1()
@@ -102,14 +131,27 @@ impl Server {
             .keep_alive_timeout(Duration::from_secs(20))
             .max_header_list_size(u32::try_from(self.bounds.max_header_bytes).unwrap_or(u32::MAX))
             .max_concurrent_streams(256);
-        let open = std::sync::Arc::new(Semaphore::new(self.bounds.max_connections));
+        let open = Arc::new(Semaphore::new(self.bounds.max_connections));
         let connections = TaskTracker::new();
         let kill = CancellationToken::new();
         let _kill_on_drop = kill.clone().drop_guard();
+        let doors = self.router.doors.clone();
+        let mut drain = std::pin::pin!(async {
+            let stopped = async {
+                stages.stop.cancelled().await;
+                doors.stop();
+            };
+            tokio::join!(drain, stopped);
+        });
+        let mut drained = false;
         loop {
             let accepted = tokio::select! {
                 accepted = accept(&self.listener, &open) => accepted,
-                () = stop.cancelled() => break,
+                () = stages.shut.cancelled() => break,
+                () = &mut drain, if !drained => {
+                    drained = true;
+                    break;
+                }
             };
             let (stream, address, permit) = match accepted {
                 Ok(accepted) => accepted,
@@ -121,13 +163,13 @@ impl Server {
                 }
             };
             let remote = Remote { address, scheme };
-            let seat = Seat(std::sync::Arc::new(permit));
+            let seat = Seat(Arc::new(permit));
             // Two kinds of task, because one that may also do TLS would be five times as large.
             match &self.tls {
                 None => {
                     let stream = Stall::new(stream, self.bounds.stall_timeout);
                     let stream = Opening::new(stream, self.bounds.header_timeout);
-                    let connection = connect(&http, &self.router, stream, remote, seat.clone(), &stop);
+                    let connection = connect(&http, &self.router, stream, remote, seat.clone(), &stages);
                     connections.spawn(Until {
                         connection,
                         kill: kill.clone().cancelled_owned(),
@@ -138,12 +180,12 @@ impl Server {
                 Some(tls) => {
                     let accept = tls::accept(tls, stream, self.bounds.stall_timeout);
                     let accept = tokio::time::timeout(self.bounds.handshake_timeout, accept);
-                    let (http, router, stop) = (http.clone(), self.router.clone(), stop.clone());
+                    let (http, router, stages) = (http.clone(), self.router.clone(), stages.clone());
                     let (header, taken) = (self.bounds.header_timeout, seat.clone());
                     let connection = async move {
                         let stream = accept.await.map_err(|_| "the TLS handshake took too long")??;
                         let stream = Opening::new(stream, header);
-                        connect(&http, &router, stream, remote, taken, &stop).await
+                        connect(&http, &router, stream, remote, taken, &stages).await
                     };
                     connections.spawn(Until {
                         connection,
@@ -156,33 +198,28 @@ impl Server {
         }
         drop(self.listener);
         connections.close();
-        let doors = self.router.doors.clone();
-        doors.stop();
-        let mut drain = std::pin::pin!(drain);
+        if !drained {
+            drain.await;
+        }
         let mut finished = std::pin::pin!(async {
             connections.wait().await;
             doors.left().await;
         });
-        tokio::select! {
-            () = &mut finished => drain.await,
-            () = &mut drain => {
-                if tokio::time::timeout(LAST_WORDS, &mut finished).await.is_err() {
-                    tracing::info!(connections = connections.len(), "closing connections that are still open");
-                    kill.cancel();
-                    doors.kill();
-                    connections.wait().await;
-                    doors.left().await;
-                }
-            }
+        if tokio::time::timeout(LAST_WORDS, &mut finished).await.is_err() {
+            tracing::info!(connections = connections.len(), "closing connections that are still open");
+            kill.cancel();
+            doors.kill();
+            connections.wait().await;
+            doors.left().await;
         }
     }
 }
 
 async fn accept(
     listener: &TcpListener,
-    open: &std::sync::Arc<Semaphore>,
+    open: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let permit = std::sync::Arc::clone(open).acquire_owned().await.map_err(io::Error::other)?;
+    let permit = Arc::clone(open).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, address) = listener.accept().await?;
     // Small messages back and forth: waiting to fill a packet only adds latency.
     stream.set_nodelay(true)?;
@@ -197,40 +234,88 @@ fn connect<S>(
     stream: S,
     remote: Remote,
     seat: Seat,
-    stop: &CancellationToken,
+    stages: &Stages,
 ) -> impl Future<Output = Result<(), Failed>> + use<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let router = router.clone();
+    let (router, leaving) = (router.clone(), stages.leaving.clone());
+    let heard = Arc::new(Heard::not_yet(&stages.fresh));
+    let is_heard = Arc::clone(&heard);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        heard.now();
         let router = router.clone();
         if router.doors.may_upgrade(request.uri().path()) {
             request.extensions_mut().insert(seat.clone());
         }
         // Boxed, because hyper keeps room for this future as long as the connection lives, also while
         // it only writes a stream.
-        Box::pin(async move { Ok::<_, Infallible>(router.handle(request, Some(remote)).await) })
+        let leaving = leaving.clone();
+        Box::pin(async move {
+            let version = request.version();
+            let mut response = router.handle(request, Some(remote)).await;
+            if leaving.is_cancelled() && version <= http::Version::HTTP_11 {
+                say_close(&mut response);
+            }
+            Ok::<_, Infallible>(response)
+        })
     });
     let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
     Gently {
         connection,
-        stop: stop.clone().cancelled_owned(),
+        stop: stages.stop.clone().cancelled_owned(),
+        stops: false,
         told: false,
+        heard: is_heard,
         tell: |connection| connection.graceful_shutdown(),
+    }
+}
+
+/// Tells the client that no other request follows on this connection: it opens another one, which whoever listens then
+/// takes. In HTTP/2 that is said when the connection ends, and loses no request.
+fn say_close<B>(response: &mut http::Response<B>) {
+    if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
+        let close = http::HeaderValue::from_static("close");
+        response.headers_mut().insert(http::header::CONNECTION, close);
+    }
+}
+
+/// Whether the first request of a connection has come.
+struct Heard {
+    is_so: AtomicBool,
+    fresh: Mutex<Option<TaskTrackerToken>>,
+}
+
+impl Heard {
+    fn not_yet(fresh: &TaskTracker) -> Self {
+        Self { is_so: AtomicBool::new(false), fresh: Mutex::new(Some(fresh.token())) }
+    }
+
+    fn now(&self) {
+        if !self.is_so() {
+            self.is_so.store(true, Ordering::Release);
+            self.fresh.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+    }
+
+    fn is_so(&self) -> bool {
+        self.is_so.load(Ordering::Acquire)
     }
 }
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 pin_project! {
-    /// A connection that takes no more requests when it is told to stop.
+    /// A connection that takes no more requests when it is told to stop. One whose first request has not come yet takes
+    /// that one: its client has just connected, and would find the connection closed under its hands.
     struct Gently<C> {
         #[pin]
         connection: C,
         #[pin]
         stop: WaitForCancellationFutureOwned,
+        stops: bool,
         told: bool,
+        heard: Arc<Heard>,
         tell: fn(Pin<&mut C>),
     }
 }
@@ -240,7 +325,10 @@ impl<C: Future> Future for Gently<C> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<C::Output> {
         let mut this = self.project();
-        if !*this.told && this.stop.poll(cx).is_ready() {
+        if !*this.stops && this.stop.poll(cx).is_ready() {
+            *this.stops = true;
+        }
+        if *this.stops && !*this.told && this.heard.is_so() {
             *this.told = true;
             (this.tell)(this.connection.as_mut());
         }

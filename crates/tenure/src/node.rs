@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tenure_session::data::KindOfState;
 use tenure_session::exchange::Exchanges;
 use tenure_session::port::backend::Backend;
 use tenure_session::runtime::Sessions;
 use tenure_session::state::States;
+use tenure_transport::serve::Stages;
 use tenure_transport::stdio::Stdio;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,7 @@ use crate::cli::Failure;
 use crate::config::Config;
 use crate::control::Control;
 use crate::operator::{DataDesk, Operator};
+use crate::stopping::{self, ControlEnd};
 use crate::wire::{self, Assembled, AssembledStdio, Opened, Served};
 
 /// A server with its sessions, running until it is stopped.
@@ -29,7 +30,7 @@ pub struct Node {
     exchanges: Exchanges,
     states: States,
     store: Opened,
-    stop: CancellationToken,
+    stages: Stages,
     tasks: TaskTracker,
 }
 
@@ -70,15 +71,23 @@ impl Node {
             .local_addr()
             .map_err(|error| Failure::new("cannot tell the address that was bound").caused_by(error))?;
         let scheme = server.scheme();
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let drain = drain(sessions.clone(), exchanges.clone(), config.shutdown_grace);
-        let served = server.run(stop.clone(), drain);
+        let (stages, tasks, end) = (Stages::default(), TaskTracker::new(), ControlEnd::default());
+        let drain = stopping::wind_down(stopping::Parts {
+            sessions: sessions.clone(),
+            exchanges: exchanges.clone(),
+            states: states.clone(),
+            store: store.clone(),
+            stages: stages.clone(),
+            control: end.clone(),
+            grace: config.shutdown_grace,
+        });
+        let served = server.run(stages.clone(), drain);
         let data = DataDesk::online(states.clone(), kinds);
         let operator = Operator::online(store.clone(), sessions.clone(), data);
         let control = folder.and_then(|folder| Control::bind(&folder, operator));
-        tasks.spawn(watched(served, control));
+        tasks.spawn(async move { tokio::join!(served, watched(control, end)) });
         tasks.close();
-        Ok(Self { address, scheme, sessions, exchanges, states, store, stop, tasks })
+        Ok(Self { address, scheme, sessions, exchanges, states, store, stages, tasks })
     }
 
     /// The MCP endpoint.
@@ -111,11 +120,11 @@ impl Node {
         &self.store
     }
 
-    /// Stops: takes nothing new, finishes what is in flight within the grace period, then returns.
+    /// Stops: takes no new sessions, finishes within the grace period what cannot be left to the next process, closes the
+    /// store, and returns.
     pub async fn stop(self) {
-        self.stop.cancel();
+        self.stages.leaving.cancel();
         self.tasks.wait().await;
-        self.states.stop().await;
     }
 }
 
@@ -171,27 +180,20 @@ impl StdioNode {
         R: AsyncRead + Unpin + Send,
         W: AsyncWrite + Send + 'static,
     {
-        watched(self.stdio.run(input, output, stop), self.control).await;
+        let end = ControlEnd::default();
+        let served = async {
+            self.stdio.run(input, output, stop).await;
+            end.over.cancel();
+        };
+        tokio::join!(served, watched(self.control, end.clone()));
         self.states.stop().await;
     }
 }
 
 /// Operators can look until all is done: a server that takes long to stop is what they look at.
-async fn watched(served: impl Future<Output = ()>, control: Option<Control>) {
-    let Some(control) = control else { return served.await };
-    let over = CancellationToken::new();
-    let served = async {
-        served.await;
-        over.cancel();
-    };
-    tokio::join!(served, control.run(over.clone()));
-}
-
-async fn drain(sessions: Sessions, exchanges: Exchanges, grace: Duration) {
-    let (interrupted, others) = tokio::join!(sessions.shut_down(grace), exchanges.shut_down(grace));
-    exchanges.close().await;
-    let interrupted = interrupted + others;
-    if interrupted > 0 {
-        tracing::warn!(interrupted, "requests were still running at the end of the grace period");
+async fn watched(control: Option<Control>, end: ControlEnd) {
+    if let Some(control) = control {
+        control.run(end.over).await;
     }
+    end.ended.cancel();
 }

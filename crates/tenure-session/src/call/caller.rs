@@ -15,11 +15,29 @@ pub struct Caller {
     pub principal: Principal,
     /// The W3C `traceparent` of the message, if it has one.
     pub traceparent: Option<Box<str>>,
+    /// How it gets an answer whose connection closed.
+    pub collect: Collect,
+}
+
+/// How a client gets an answer if the connection that waits for it closes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Collect {
+    /// It resumes the stream that the answer comes on.
+    #[default]
+    Resumes,
+    /// Not at all: it has to be answered here.
+    Here,
 }
 
 impl Caller {
     /// A caller about whom nothing is known but the transport.
     pub fn anonymous(transport: &'static str) -> Self {
-        Self { transport, remote: None, principal: Principal::ANONYMOUS, traceparent: None }
+        Self {
+            transport,
+            remote: None,
+            principal: Principal::ANONYMOUS,
+            traceparent: None,
+            collect: Collect::default(),
+        }
     }
 }

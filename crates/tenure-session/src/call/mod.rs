@@ -11,7 +11,7 @@ mod stage;
 mod task;
 mod tool;
 
-pub use caller::Caller;
+pub use caller::{Caller, Collect};
 pub use context::CallContext;
 pub use news::{Fanout, Listener, News};
 pub use outlet::Outlet;

@@ -39,6 +39,23 @@ impl Noted {
     }
 }
 
+/// The note of a request that is held: it stands in the log, and no server has seen it.
+pub(super) fn held_note(request: &message::Request) -> Bytes {
+    let noted = Noted::of(request).request;
+    let open = noted.strip_suffix(b"}").expect("a request is an object");
+    [open, br#","begun":false}"#].concat().into()
+}
+
+/// Whether a note says that no server has seen the request. Earlier versions do not know the word, and take the
+/// request for one that may have been begun.
+pub(super) fn is_held(note: &Bytes) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Begun {
+        begun: bool,
+    }
+    serde_json::from_slice(note).is_ok_and(|begun: Begun| !begun.begun)
+}
+
 /// The note of a stream that answers several requests.
 pub(super) fn note_of(requests: &[Noted]) -> Bytes {
     let mut note = vec![b'['];

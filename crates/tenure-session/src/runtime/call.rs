@@ -8,7 +8,6 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,11 +15,12 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep};
 
 use super::backlog::{self, Noted};
+use super::drain::{self, draining};
 use super::reader::{Reader, too_many_streams};
 use super::relink::{self, Placed};
 use super::session::{InFlight, Session, State};
 use super::stream::{Stream, too_large};
-use crate::call::{CallContext, Caller};
+use crate::call::{CallContext, Caller, Collect};
 use crate::error::{Error, Reason, RpcError};
 use crate::id::{Position, RequestId, StreamId};
 use crate::message::{self, Message, RawJson, Request};
@@ -63,10 +63,14 @@ impl Session {
     pub async fn request(self: &Arc<Self>, request: Request, caller: Caller) -> Result<Answer, Error> {
         self.touch();
         let id = request.id.clone();
-        let Some(run) = self.admit(request, caller, None)? else {
-            return Ok(Answer::Json(message::write_result(&id, &RawJson::EMPTY_OBJECT)));
-        };
-        Ok(Waiting { run: Some(run), soon: None }.await)
+        match self.admit(request, caller, None)? {
+            Admitted::Runs(run) => Ok(Waiting { run: Some(run), soon: None }.await),
+            Admitted::Done => Ok(Answer::Json(message::write_result(&id, &RawJson::EMPTY_OBJECT))),
+            Admitted::Held(reader) => {
+                self.flush();
+                Ok(Answer::Stream(reader))
+            }
+        }
     }
 
     /// Answers an array of messages; all responses come on one stream.
@@ -93,11 +97,13 @@ impl Session {
     fn batch_request(self: &Arc<Self>, request: Request, caller: &Caller, stream: StreamId) {
         let id = request.id.clone();
         let reply = match self.admit(request, caller.clone(), Some(stream)) {
-            Ok(Some(run)) => {
+            Ok(Admitted::Runs(run)) => {
                 self.inner.tasks.spawn(run.run_alone());
                 return;
             }
-            Ok(None) => Ok(RawJson::EMPTY_OBJECT),
+            Ok(Admitted::Done) => Ok(RawJson::EMPTY_OBJECT),
+            // Requests of a batch are refused instead.
+            Ok(Admitted::Held(_)) => return,
             Err(error) => Err(error.to_rpc()),
         };
         let body = message::write_response(&id, &reply);
@@ -130,13 +136,13 @@ impl Session {
         self.reader(&mut self.state.lock(), stream, Some(Position::START))
     }
 
-    /// Takes a request in, or answers `None` if it is done already.
+    /// Takes a request in.
     fn admit(
         self: &Arc<Self>,
         request: Request,
         caller: Caller,
         stream: Option<StreamId>,
-    ) -> Result<Option<Run>, Error> {
+    ) -> Result<Admitted, Error> {
         let now = self.inner.clock.now();
         let limits = &self.inner.limits;
         let afterwards = afterwards(&request);
@@ -145,11 +151,8 @@ impl Session {
             self.check_alive(&state)?;
             state.requests += 1;
             match rules::admit_request(state.phase, &request)? {
-                Admission::Pong => return Ok(None),
+                Admission::Pong => return Ok(Admitted::Done),
                 Admission::Forward => {}
-            }
-            if self.inner.is_draining() {
-                return Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
             }
             if state.running >= limits.max_pending {
                 return Err(Error::new(
@@ -184,6 +187,11 @@ impl Session {
                     "A request with this id is already in flight",
                 ));
             }
+            // Looked at under the lock: a stop that holds requests back finds this one in flight, or it is held.
+            if self.inner.stage() >= drain::Stage::Holding {
+                let is_alone = stream.is_none() && caller.collect == Collect::Resumes;
+                return self.hold(&mut state, request, is_alone).map(Admitted::Held);
+            }
             // A session that lost its server gets another one; the request waits for it, in flight like any other.
             let link = self.link_in(&state);
             if link.is_none() && !self.is_unlinked() {
@@ -192,7 +200,6 @@ impl Session {
             }
             state.next_call += 1;
             state.running += 1;
-            self.inner.running.fetch_add(1, Ordering::Relaxed);
             let number = state.next_call;
             let call = InFlight {
                 number,
@@ -206,13 +213,55 @@ impl Session {
                 quiet_since: None,
                 progress_floor: None,
                 is_again: false,
+                is_late: self.inner.stage() != drain::Stage::Open,
+                is_held: false,
+                collect: caller.collect,
                 asking: 0,
             };
             state.calls.insert(request.id.clone(), call);
             (link, number)
         };
         let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
-        Ok(Some(self.launch(Call { request, context }, number, link)))
+        Ok(Admitted::Runs(self.launch(Call { request, context }, number, link)))
+    }
+
+    /// Notes a request for the next process, which runs it, and sends its client there. The caller flushes.
+    fn hold(
+        self: &Arc<Self>,
+        state: &mut State,
+        request: Request,
+        can_resume: bool,
+    ) -> Result<Reader, Error> {
+        if !can_resume || state.left || !state.revision.primes_streams() || !self.inner.outlives_us() {
+            return Err(draining());
+        }
+        let note = backlog::held_note(&request);
+        let stream = StreamId::new(state.next_stream);
+        state.next_call += 1;
+        let call = InFlight {
+            number: state.next_call,
+            method: request.method,
+            params: request.params,
+            started: self.inner.clock.now(),
+            stream: Some(stream),
+            waiter: None,
+            cancel: None,
+            progressed: None,
+            quiet_since: None,
+            progress_floor: None,
+            is_again: false,
+            is_late: true,
+            is_held: true,
+            collect: Collect::Resumes,
+            asking: 0,
+        };
+        state.calls.insert(request.id, call);
+        self.begin_stream(state, stream, Stream { open: 1, ..Stream::default() }, note);
+        let reader = self.reader(state, stream, Some(Position::START));
+        if let Some(slot) = state.streams.get_mut(&stream).and_then(|stream| stream.reader.as_mut()) {
+            slot.closing = Some(self.stop_retry(stream));
+        }
+        Ok(reader)
     }
 
     /// Sends a request to the server behind the given link, or makes it wait for a server.
@@ -236,7 +285,6 @@ impl Session {
                 return;
             }
             state.running += 1;
-            self.inner.running.fetch_add(1, Ordering::Relaxed);
             self.link_in(&state)
         };
         tracing::info!(session = %self.label, request = ?request.id, method = %request.method, "run again after a restart");
@@ -249,7 +297,9 @@ impl Session {
     /// Takes the backend's answer. Gives it back as JSON if the request has not become a stream.
     fn answered(self: &Arc<Self>, run: &Run, reply: &Reply) -> Outcome {
         let mut state = self.state.lock();
-        if state.calls.get(&run.id).is_none_or(|call| call.number != run.number) {
+        // What was left to the next process is answered there.
+        let is_wanted = state.calls.get(&run.id).is_some_and(|call| call.number == run.number) && !state.left;
+        if !is_wanted {
             drop(state);
             tracing::debug!(session = %self.label, request = ?run.id, "dropped the answer to a request nobody waits for");
             return Outcome::Dropped;
@@ -307,6 +357,15 @@ fn afterwards(request: &Request) -> Afterwards {
         _ => None,
     };
     found.unwrap_or(Afterwards::Nothing)
+}
+
+/// What became of a request that may pass.
+enum Admitted {
+    Runs(Run),
+    /// It is answered already.
+    Done,
+    /// The process stops, and the next one runs it.
+    Held(Reader),
 }
 
 enum Outcome {
@@ -475,9 +534,7 @@ impl Drop for Run {
             state.calls.remove(&self.id);
         }
         drop(state);
-        if self.session.inner.running.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.session.inner.idle.notify_waiters();
-        }
+        self.session.inner.stir();
     }
 }
 

@@ -124,7 +124,7 @@ impl Inner {
         let burial = self.tasks.spawn(async move { inner.bury(session, end, version).await });
         // Apart from the burial: a server that is slow to leave holds up neither DELETE nor the store.
         if let Some(link) = link {
-            self.tasks.spawn(async move { link.close().await });
+            self.closing.spawn(async move { link.close().await });
         }
         Some(burial)
     }

@@ -54,7 +54,7 @@ impl Inner {
             }
             Err(error) => {
                 // Apart, because it may take its time, and because nobody else would close it.
-                self.tasks.spawn(async move { link.close().await });
+                self.closing.spawn(async move { link.close().await });
                 Err(error)
             }
         }

@@ -49,4 +49,4 @@ pub use sessions::{Created, Parts, Sessions, Tallies};
 pub(crate) use stream::Origin;
 pub(crate) use take_back::{Written, is_due, remove, take_back};
 
-pub use crate::call::{CallContext, Caller, Fanout, News, Outlet};
+pub use crate::call::{CallContext, Caller, Collect, Fanout, News, Outlet};

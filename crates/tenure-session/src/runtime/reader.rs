@@ -52,6 +52,8 @@ pub struct Reader {
     gap: bool,
     warn: bool,
     done: bool,
+    /// The process stops: the client is sent to the next one at once, and nothing is read.
+    sent_away: Option<Duration>,
     buffer: VecDeque<Event>,
     reading: Option<(Stored<Stretch>, Position)>,
 }
@@ -68,6 +70,11 @@ impl Session {
     pub async fn listen(self: &Arc<Self>, last_event_id: Option<&[u8]>) -> Result<Reader, Error> {
         self.touch();
         let mut reader = self.attach(last_event_id)?;
+        if self.state.lock().left {
+            // The log may be in other hands already.
+            reader.sent_away = Some(self.stop_retry(reader.stream));
+            return Ok(reader);
+        }
         if reader.gap {
             reader.check_gap()?;
         }
@@ -148,6 +155,7 @@ impl Session {
         state.next_reader += 1;
         let number = state.next_reader;
         let prime = state.revision.primes_streams();
+        let left = state.left;
         if id == StreamId::STANDALONE {
             state.streams.entry(id).or_default();
         }
@@ -159,7 +167,11 @@ impl Session {
         // was still under way. One beyond both is of an event that was lost with the power; what follows has higher
         // positions, but `last` is the safer place to go on from.
         let cursor = at.unwrap_or(stream.delivered).min(stream.last.max(stream.delivered));
-        let closing = std::mem::take(&mut stream.close_first).then_some(self.inner.limits.retry);
+        let closing = if left {
+            Some(self.stop_retry(id))
+        } else {
+            std::mem::take(&mut stream.close_first).then(|| self.retry(id))
+        };
         let mut slot = Box::new(Slot {
             reader: number,
             waker: None,
@@ -199,6 +211,7 @@ impl Session {
             gap: false,
             warn: false,
             done,
+            sent_away: None,
             buffer: VecDeque::new(),
             reading: None,
         }
@@ -230,12 +243,24 @@ impl Session {
         self.close_connection(&mut self.state.lock(), StreamId::STANDALONE);
     }
 
+    /// What a client is told to wait before it comes back to a stream whose connection closed.
+    fn retry(&self, stream: StreamId) -> Duration {
+        let limits = &self.inner.limits;
+        limits.retry_jitter.of(limits.retry, self.key, stream)
+    }
+
+    /// The same where the connection closes because the process stops.
+    pub(super) fn stop_retry(&self, stream: StreamId) -> Duration {
+        let limits = &self.inner.limits;
+        limits.retry_jitter.of(limits.stop_retry, self.key, stream)
+    }
+
     /// Closes the connection of a stream, but not the stream; the client comes back for the rest.
     pub(super) fn close_connection(&self, state: &mut State, id: StreamId) {
         let Some(stream) = state.streams.get_mut(&id) else { return };
         match &mut stream.reader {
             Some(slot) => {
-                slot.closing = Some(self.inner.limits.retry);
+                slot.closing = Some(self.retry(id));
                 if let Some(waker) = slot.waker.take() {
                     waker.wake();
                 }
@@ -256,6 +281,11 @@ impl Reader {
         self.event_id(self.cursor)
     }
 
+    /// What the client is told to wait before it comes back to this stream.
+    pub fn retry(&self) -> Duration {
+        self.session.retry(self.stream)
+    }
+
     /// The next thing to write, or `None` when the response is complete.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if self.prime && std::task::ready!(self.poll_known(cx)) {
@@ -263,6 +293,10 @@ impl Reader {
             return Poll::Ready(Some(Item::Prime(self.event_id(self.cursor))));
         }
         self.prime = false;
+        if let Some(retry) = self.sent_away.take() {
+            self.replaced();
+            return Poll::Ready(Some(Item::Close(retry)));
+        }
         loop {
             if !self.done && !self.is_current() {
                 self.replaced();
@@ -311,7 +345,7 @@ impl Reader {
         let session = Arc::clone(&self.session);
         let mut state = session.state.lock();
         let Some(stream) = state.streams.get_mut(&self.stream) else { return self.finish() };
-        let complete = stream.ended && stream.queued == 0;
+        let (complete, queued) = (stream.ended && stream.queued == 0, stream.queued);
         let Some(slot) = stream.reader.as_mut().filter(|slot| slot.reader == self.number) else {
             return self.finish();
         };
@@ -350,7 +384,8 @@ impl Reader {
         }
         // Not from a stream that nobody could come back to.
         let known = self.stream == StreamId::STANDALONE || stream.known == Known::Yes;
-        if let Some(retry) = slot.closing.filter(|_| known) {
+        // And not before what is on its way into the log: that may be the answer.
+        if let Some(retry) = slot.closing.filter(|_| known && queued == 0) {
             self.done = true;
             return Live::Item(Item::Close(retry));
         }
@@ -430,7 +465,7 @@ impl Reader {
             Err(error) => {
                 tracing::error!(session = %self.session.label, %error, "could not read events; closing the connection");
                 self.done = true;
-                Some(Item::Close(self.session.inner.limits.retry))
+                Some(Item::Close(self.retry()))
             }
         }
     }

@@ -57,7 +57,7 @@ impl Session {
             link
         };
         tracing::warn!(session = %self.label, "the server behind the session is gone");
-        self.inner.tasks.spawn(async move { link.close().await });
+        self.inner.closing.spawn(async move { link.close().await });
     }
 
     /// Whether the link of that number is lost.

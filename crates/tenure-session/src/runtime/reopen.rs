@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::backlog::Noted;
+use super::backlog::{self, Noted};
 use super::session::{InFlight, Session, State};
+use crate::call::Collect;
 use crate::error::{Reason, RpcError};
 use crate::id::{Position, RequestId, StreamId};
 use crate::message::{self, Incoming, Message, RawJson, Request};
 use crate::method::Method;
-use crate::port::store::{Place, ReadLimit, StoreError, Surveyed};
+use crate::port::store::{NewEvent, Place, ReadLimit, StoreError, Surveyed};
 use crate::rules::{self, Repeat};
 
 /// How much of a stream is read at a time.
@@ -30,6 +31,8 @@ pub(super) struct Reopened {
     stream: StreamId,
     /// What is not answered yet; nothing if nobody knows what the stream is for.
     requests: Vec<Request>,
+    /// It was noted while a process stopped, and no server has seen it.
+    is_held: bool,
     /// Questions to the client that came on it; who asked them is gone.
     asked: Vec<RequestId>,
     /// How far the client has heard of progress.
@@ -40,6 +43,8 @@ pub(super) struct Reopened {
 pub(super) struct Resumed {
     request: Request,
     number: u64,
+    /// No server has seen it, so that it is safe to run whatever it does.
+    is_held: bool,
 }
 
 impl Reopened {
@@ -53,6 +58,7 @@ impl Reopened {
             let mut open = Self {
                 stream: known.stream,
                 requests: known.note.as_ref().map(noted_requests).unwrap_or_default(),
+                is_held: known.note.as_ref().is_some_and(backlog::is_held),
                 asked: Vec::new(),
                 progress: None,
             };
@@ -68,6 +74,25 @@ impl Reopened {
             reopened.push(open);
         }
         Ok(reopened)
+    }
+
+    /// Notes of requests that were held that they begin now. To be done before the first of them is run: should this
+    /// process be killed too, the next one must not take them for requests that no server has seen.
+    pub(super) async fn begin_held(session: &Session, reopened: &[Self]) -> Result<(), StoreError> {
+        let at = session.inner.clock.now();
+        let held = reopened.iter().filter(|open| open.is_held);
+        let notes: Vec<NewEvent> = held
+            .flat_map(|open| open.requests.iter().map(|request| (open.stream, Noted::of(request).request)))
+            .map(|(stream, body)| NewEvent { stream, body, place: Place::Note, at })
+            .collect();
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let max_batch = session.inner.store.capabilities().max_batch;
+        for notes in notes.chunks(max_batch) {
+            session.inner.store.append(session.key, session.epoch, notes.to_vec()).await?;
+        }
+        Ok(())
     }
 
     /// Takes in what the client was told on the stream.
@@ -142,11 +167,15 @@ impl Session {
                     progressed: None,
                     quiet_since: None,
                     progress_floor: open.progress,
-                    is_again: true,
+                    // Of a request that was held the client has heard nothing.
+                    is_again: !open.is_held,
+                    is_late: true,
+                    is_held: false,
+                    collect: Collect::Resumes,
                     asking: 0,
                 };
                 state.calls.insert(request.id.clone(), call);
-                resumed.push(Resumed { request, number });
+                resumed.push(Resumed { request, number, is_held: open.is_held });
             }
         }
         resumed
@@ -159,10 +188,12 @@ impl Session {
             return;
         }
         let session = Arc::clone(self);
-        self.inner.tasks.spawn(async move {
+        let stop = self.inner.stop.clone();
+        let resuming = async move {
             let mut tools = None;
             for resumed in resumed {
                 let safe = match rules::repeat(&resumed.request.method) {
+                    _ if resumed.is_held => true,
                     Repeat::Never => false,
                     Repeat::Safe => true,
                     Repeat::AskTool => {
@@ -179,7 +210,8 @@ impl Session {
                     session.interrupt(&resumed);
                 }
             }
-        });
+        };
+        self.inner.tasks.spawn(async move { stop.run_until_cancelled(resuming).await });
     }
 
     /// The tools that say of themselves that calling them twice does no harm. A server that is lost while it lists

@@ -16,9 +16,11 @@ use tokio_util::sync::CancellationToken;
 use super::ask::Ask;
 use super::census::Seat;
 use super::deadline::Due;
+use super::drain::{Hints, Stage};
 use super::relink;
 use super::sessions::Inner;
 use super::stream::{Outbox, Stream};
+use crate::call::Collect;
 use crate::error::{Error, Reason, RpcError};
 use crate::id::{Principal, RequestId, Route, SessionId, SessionKey, StreamId};
 use crate::message::{Notification, RawJson};
@@ -69,6 +71,10 @@ pub(super) struct State {
     pub(super) initialize: RawJson,
     pub(super) initialize_result: RawJson,
     pub(super) end: Option<End>,
+    /// The process stops, and what is open is left to the next one: nothing more is put on a stream here.
+    pub(super) left: bool,
+    /// Which tools may be called twice, as far as a stop has asked.
+    pub(super) hints: Hints,
     /// What is answered to requests that were given up on from our side.
     pub(super) settled: Option<RpcError>,
     /// Requests of the client that wait for their answer.
@@ -129,6 +135,12 @@ pub(super) struct InFlight {
     pub(super) progress_floor: Option<f64>,
     /// The request is run once more.
     pub(super) is_again: bool,
+    /// It came while the process was stopping.
+    pub(super) is_late: bool,
+    /// It was noted for the next process and not sent to the server.
+    pub(super) is_held: bool,
+    /// Whether its client can come back for the answer.
+    pub(super) collect: Collect,
     /// Questions to the client that this request waits for; its own time does not run meanwhile.
     pub(super) asking: usize,
 }
@@ -251,11 +263,6 @@ impl Session {
     /// The negotiated revision.
     pub fn revision(&self) -> Revision {
         self.state.lock().revision
-    }
-
-    /// What a client is told to wait before it comes back to a closed connection.
-    pub fn retry(&self) -> Duration {
-        self.inner.limits.retry
     }
 
     /// Counts as use now: the idle clock starts anew. That is written down now and then, not each time.
@@ -426,7 +433,7 @@ impl Session {
         if stale {
             self.trim();
         }
-        if tired && !self.inner.is_draining() {
+        if tired && self.inner.stage() == Stage::Open {
             self.fall_asleep();
         }
     }
@@ -500,6 +507,8 @@ impl State {
             initialize,
             initialize_result: RawJson::EMPTY_OBJECT,
             end: None,
+            left: false,
+            hints: Hints::Unknown,
             settled: None,
             calls: HashMap::default(),
             next_call: 0,

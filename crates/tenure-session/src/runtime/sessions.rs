@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::birth::Unborn;
 use super::census::Census;
 use super::deadline::{self, Deadlines, Due};
+use super::drain::{Creating, Stage, draining};
 use super::finish::finish;
 use super::link::not_started;
 use super::live::Live;
@@ -46,11 +47,15 @@ pub(super) struct Inner {
     pub(super) limits: Limits,
     pub(super) node: NodeId,
     pub(super) tasks: TaskTracker,
+    /// Links that are being closed. Apart from `tasks`, because a server may take its time to leave, and the store need
+    /// not wait for it.
+    pub(super) closing: TaskTracker,
     pub(super) stop: CancellationToken,
-    pub(super) draining: AtomicBool,
-    /// Backend futures of all sessions that exist now.
-    pub(super) running: AtomicUsize,
-    /// Woken when `running` falls to zero.
+    /// How far the way down has been gone; a [`Stage`].
+    pub(super) stage: AtomicU8,
+    /// Sessions that are being created.
+    pub(super) creating: AtomicUsize,
+    /// Woken when something may have ended that a stop waits for.
     pub(super) idle: Notify,
     pub(super) census: Arc<Census>,
     pub(super) deadlines: Deadlines,
@@ -126,9 +131,10 @@ impl Sessions {
             limits: parts.limits,
             node: NodeId::random(),
             tasks: TaskTracker::new(),
+            closing: TaskTracker::new(),
             stop: CancellationToken::new(),
-            draining: AtomicBool::new(false),
-            running: AtomicUsize::new(0),
+            stage: AtomicU8::new(Stage::Open as u8),
+            creating: AtomicUsize::new(0),
             idle: Notify::new(),
             census: Arc::default(),
             deadlines: Deadlines::default(),
@@ -184,8 +190,10 @@ impl Sessions {
         principal: &Principal,
     ) -> Result<Created, Error> {
         let inner = &self.0;
-        if inner.is_draining() {
-            return Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
+        // Counted before the stage is read, so that a stop that sets the stage and then counts misses none.
+        let _creating = Creating::begin(inner);
+        if inner.stage() >= Stage::Draining {
+            return Err(draining());
         }
         // Copied, because it is kept as long as the session: a slice would keep the whole network buffer.
         let params = request.params.ok_or_else(|| bad_initialize("params are missing"))?.detached();
@@ -308,13 +316,7 @@ impl Sessions {
 
     /// Whether new work is taken.
     pub fn is_ready(&self) -> bool {
-        !self.0.is_draining()
-    }
-}
-
-impl Inner {
-    pub(super) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+        self.0.stage() < Stage::Draining
     }
 }
 

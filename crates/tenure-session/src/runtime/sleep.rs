@@ -83,7 +83,7 @@ impl Session {
             state.link.take()
         };
         if let Some(link) = link {
-            self.inner.tasks.spawn(async move { link.close().await });
+            self.inner.closing.spawn(async move { link.close().await });
         }
     }
 }

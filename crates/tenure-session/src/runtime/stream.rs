@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::backlog::Noted;
+use super::drain::draining;
 use super::session::{Session, State};
 use crate::error::{Error, Reason};
 use crate::id::{Position, RequestId, StreamId};
@@ -213,6 +214,9 @@ impl Session {
 
     fn enqueue(&self, state: &mut State, origin: &Origin, body: Bytes) -> Result<(), Error> {
         self.check_alive(state)?;
+        if state.left {
+            return Err(draining());
+        }
         if body.len() > self.inner.limits.max_event_bytes {
             return Err(too_large(body.len(), self.inner.limits.max_event_bytes));
         }
@@ -243,6 +247,7 @@ impl Session {
         if let Some(waiter) = call.waiter.take() {
             waiter.wake();
         }
+        self.inner.stir();
         let note = message::write_request(id, &call.method, call.params.as_ref());
         self.begin_stream(state, fresh, Stream { open: 1, ..Stream::default() }, note);
         Ok(fresh)
@@ -399,7 +404,10 @@ impl Session {
         stream.queued -= 1;
         if event.place == Place::Note {
             match position {
-                Some(_) => (stream.known, stream.unwritten) = (Known::Yes, None),
+                Some(_) => {
+                    (stream.known, stream.unwritten) = (Known::Yes, None);
+                    self.inner.stir();
+                }
                 // The one before is there still.
                 None if stream.known == Known::Yes => stream.note_is_old = true,
                 None => {

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::deadline::Due;
+use super::drain::{Stage, draining};
 use super::link::not_started;
 use super::reopen::{Reopened, Resumed};
 use super::session::{Session, State, ended_error, unknown_error};
@@ -52,6 +53,16 @@ struct Flight {
 impl Waking {
     pub(super) fn contains(&self, key: &SessionKey) -> bool {
         self.0.lock().contains_key(key)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Does something while no session can rise.
+    pub(super) fn meanwhile(&self, act: impl FnOnce()) {
+        let _waking = self.0.lock();
+        act();
     }
 }
 
@@ -97,8 +108,8 @@ pub(super) async fn find(
 ) -> Result<Arc<Session>, Error> {
     // Before a task is started, so that ids that nobody has cost one look at the store.
     dormant(inner, id.key(), principal, route).await?;
-    if inner.is_draining() {
-        return Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
+    if inner.stage() >= Stage::Holding {
+        return Err(draining());
     }
     let mut outcome = match wake_once(inner, id) {
         Found::Awake(session) if session.is_of(principal, route) => return Ok(session),
@@ -189,8 +200,12 @@ fn wake_once(inner: &Arc<Inner>, id: SessionId) -> Found {
     waking.insert(key, Flight { outcome: outcome.clone(), doomed: None });
     let listed = Listed { inner: Arc::clone(inner), key };
     inner.tasks.spawn(async move {
-        let woken = wake(&listed.inner, id).await.map_err(|error| {
-            if !matches!(error.kind(), Kind::NotFound | Kind::Gone) {
+        let woken = tokio::select! {
+            woken = wake(&listed.inner, id) => woken,
+            () = listed.inner.stop.cancelled() => Err(draining()),
+        };
+        let woken = woken.map_err(|error| {
+            if !matches!(error.kind(), Kind::NotFound | Kind::Gone) && error.reason() != Reason::Draining {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::warn!(session = %id.key().label(), %error, cause, "a session could not be woken");
             }
@@ -211,6 +226,7 @@ struct Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.inner.waking.0.lock().remove(&self.key);
+        self.inner.stir();
     }
 }
 
@@ -279,6 +295,8 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     if answered != revision {
         tracing::warn!(session = %session.label, %revision, %answered, "the server now speaks another revision");
     }
+    // Not earlier: a session whose server does not start sleeps on, and its requests are still held.
+    Reopened::begin_held(&session, &reopened).await.map_err(store_failed)?;
     let changed = rules::changed_lists(&RawJson::of(&record.initialize_result), &result);
     session.greet().await;
     let (value, deadline) = {
@@ -297,7 +315,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         }
         Err(error) => return Err(store_failed(error)),
     }
-    let resumed = session.rise(reopened).map_err(ended_error)?;
+    let resumed = session.rise(reopened)?;
     sleeper.woke();
     session.catch_up(resumed, &changed, Time(dormant.record.last_used));
     Ok(session)
@@ -326,11 +344,15 @@ impl Session {
     }
 
     /// Takes its place among the sessions in memory, unless it was ended meanwhile.
-    fn rise(self: &Arc<Self>, reopened: Vec<Reopened>) -> Result<Vec<Resumed>, End> {
+    fn rise(self: &Arc<Self>, reopened: Vec<Reopened>) -> Result<Vec<Resumed>, Error> {
         let inner = &self.inner;
         let waking = inner.waking.0.lock();
         if let Some(end) = waking.get(&self.key).and_then(|flight| flight.doomed) {
-            return Err(end);
+            return Err(ended_error(end));
+        }
+        // Under the lock that a stop takes when it leaves everything to the next process.
+        if inner.stage() == Stage::Left {
+            return Err(draining());
         }
         let resumed = {
             let mut state = self.state.lock();

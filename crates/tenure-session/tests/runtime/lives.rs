@@ -9,7 +9,7 @@ use tenure_session::{Answer, Kind, Limits, Method, Notification, Principal, Reas
 use tenure_testkit::fake_backend::Opens;
 use tenure_testkit::runtime::{self, json_of, parse};
 
-use crate::support::{World, all, next, request};
+use crate::support::{World, all, next, request, settle};
 
 #[tokio::test]
 async fn a_session_is_created_by_initialize_and_found_by_its_id() {
@@ -204,12 +204,13 @@ async fn shutdown_waits_for_what_is_in_flight() {
     let call = world.script.call().await;
     let sessions = world.sessions.clone();
     let down = tokio::spawn(async move { sessions.shut_down(Duration::from_secs(30)).await });
-    // Listeners are sent away at once, so that they come back to another process.
-    assert_eq!(all(&mut standalone).await, ["prime", "close"]);
-    assert_eq!(request(&session, 2, "tools/list").await.unwrap_err().reason(), Reason::Draining);
+    settle().await;
     assert!(!world.sessions.is_ready());
+    // Nothing here outlives the process, so that nothing can be left to the next one.
+    assert_eq!(request(&session, 2, "tools/list").await.unwrap_err().reason(), Reason::Draining);
     call.answer(&json!({}));
     assert!(matches!(waiting.await.unwrap(), Answer::Json(_)));
+    assert_eq!(all(&mut standalone).await, ["prime", "close"]);
     assert_eq!(down.await.unwrap(), 0);
     world.script.closed().await;
 }

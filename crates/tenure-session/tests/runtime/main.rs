@@ -24,6 +24,7 @@ mod races;
 mod relinking;
 mod resume;
 mod slow;
+mod stopping;
 mod store_faults;
 mod support;
 mod torture;

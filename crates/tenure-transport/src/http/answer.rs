@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
 use tenure_session::message::{self, Message};
+use tenure_session::runtime::Collect;
 use tenure_session::{Answer, Error, Reader, Reason, RequestId, Session};
 use tokio::sync::mpsc;
 
@@ -40,6 +41,14 @@ impl Manner {
             Self::Streamable => headers::check_accept(headers, Wanted::JsonAndEvents),
             // There is no choice to be made, and old clients say nothing or anything.
             Self::Json | Self::Done => Ok(()),
+        }
+    }
+
+    /// How a client gets an answer whose connection closed.
+    pub(super) fn collect(self) -> Collect {
+        match self {
+            Self::Streamable => Collect::Resumes,
+            Self::Json | Self::Done => Collect::Here,
         }
     }
 

@@ -110,7 +110,7 @@ impl Events {
             self.opened = true;
             out.extend_from_slice(sse::OPENING);
         }
-        let retry = self.reader.session().retry();
+        let retry = self.reader.retry();
         // Several events share a frame if they are at hand, so that a replay is few writes.
         while out.len() < FRAME_BYTES {
             match self.reader.poll_next(cx) {

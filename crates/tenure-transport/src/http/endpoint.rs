@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Response};
 use tenure_session::exchange::Exchanges;
-use tenure_session::runtime::Caller;
+use tenure_session::runtime::{Caller, Collect};
 use tenure_session::{Error, Principal, Reader, Reason, Session, SessionId, Sessions};
 use tokio_util::task::TaskTracker;
 
@@ -143,6 +143,7 @@ impl Endpoint {
             remote: remote.map(|remote| remote.address),
             principal: self.principal(parts),
             traceparent: traceparent.and_then(|value| value.to_str().ok()).map(Box::from),
+            collect: Collect::Resumes,
         }
     }
 

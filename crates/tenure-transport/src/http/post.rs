@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use tenure_session::protocol::{self, Era, EraFault, Shape};
+use tenure_session::runtime::Caller;
 use tenure_session::{Error, Incoming, Message, Method, RawJson, Reason, Request, Session};
 
 use super::answer::{Asked, Manner};
@@ -15,7 +16,7 @@ use super::body::Body;
 use super::endpoint::{Endpoint, Remote, with_session};
 use super::exchange::Belongs;
 use super::headers;
-use super::reject::{empty, malformed, reject};
+use super::reject::{empty, malformed, reject, reject_new};
 
 impl Endpoint {
     pub(super) async fn post<B>(
@@ -126,7 +127,8 @@ impl Endpoint {
                 }
                 let session = self.session_for(parts, header).await?;
                 let id = request.id.clone();
-                let answer = session.request(request, self.caller(parts, remote)).await?;
+                let caller = Caller { collect: manner.collect(), ..self.caller(parts, remote) };
+                let answer = session.request(request, caller).await?;
                 Ok(named(self.answer(answer, &session, Asked::One(id), manner).await, parts))
             }
             Message::Notification(notification) => {
@@ -156,7 +158,12 @@ impl Endpoint {
         request: Request,
         manner: Manner,
     ) -> Result<Response<Body>, Error> {
-        let created = self.0.sessions.create(request, &self.principal(parts)).await?;
+        let id = request.id.clone();
+        let created = match self.0.sessions.create(request, &self.principal(parts)).await {
+            // Not a session that would have to end because of the status, and somebody else may have room for it.
+            Err(error) if error.reason() == Reason::Draining => return Ok(reject_new(&error, &id)),
+            created => created?,
+        };
         let response = manner.say(created.answer);
         Ok(match created.session {
             Some(session) => with_session(response, &session),
@@ -199,7 +206,8 @@ impl Endpoint {
             Message::Notification(_) | Message::Response(_) => None,
         });
         let asked = Asked::Batch(ids.collect());
-        let answer = session.batch(good, &self.caller(parts, remote))?;
+        let caller = Caller { collect: manner.collect(), ..self.caller(parts, remote) };
+        let answer = session.batch(good, &caller)?;
         // It may have said that it is initialized.
         session.saved().await;
         Ok(match answer {

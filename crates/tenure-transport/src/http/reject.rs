@@ -22,15 +22,24 @@ pub(super) fn reject_method(allowed: &'static str) -> Response<Body> {
     response
 }
 
+/// The response for an error about a session that is not begun, whose client should ask elsewhere or later.
+pub(super) fn reject_new(error: &Error, id: &RequestId) -> Response<Body> {
+    respond(error, Some(id), status(error.reason()))
+}
+
 /// The response for an error, with the id of the request if it could be read.
 pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
     let status = match (error.reason(), id) {
         // About one request of a working session: an answer to it, not a failure of HTTP.
-        (Reason::TooManyStreams, Some(_)) => StatusCode::OK,
+        (Reason::TooManyStreams | Reason::Draining, Some(_)) => StatusCode::OK,
         // Not about a request at all, so there is no answer that could say it.
         (Reason::BackendUnavailable | Reason::Internal, None) => StatusCode::SERVICE_UNAVAILABLE,
         (reason, _) => status(reason),
     };
+    respond(error, id, status)
+}
+
+fn respond(error: &Error, id: Option<&RequestId>, status: StatusCode) -> Response<Body> {
     log(error, status);
     let mut response = json(status, message::write_error(id, &error.to_rpc()));
     match error.reason() {

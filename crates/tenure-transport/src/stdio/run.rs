@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tenure_session::exchange::Exchanges;
-use tenure_session::runtime::Caller;
+use tenure_session::runtime::{Caller, Collect};
 use tenure_session::{Kind, Principal, Sessions};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -116,7 +116,8 @@ impl Stdio {
     }
 
     fn manner(&self) -> Manner {
-        Manner { caller: Caller::anonymous("stdio"), max_bytes: self.max_line_bytes, returns: None }
+        let caller = Caller { collect: Collect::Here, ..Caller::anonymous("stdio") };
+        Manner { caller, max_bytes: self.max_line_bytes, returns: None }
     }
 
     /// Lets what is in flight finish, until there is reason to hurry. Returns whether there was.

@@ -12,7 +12,7 @@ use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 use super::choices::{Code, LogFilter, OneOf, Strict, Tools, YesNo};
 use super::effective::{Config, Durability, LogFormat, Offer, Speaks};
 use super::forms::{Form, Optional, Raw, Refusal};
-use super::measures::{Count, Size, Span, SpanOrInfinity, SpanOrZero};
+use super::measures::{Count, Percent, Size, Span, SpanOrInfinity, SpanOrZero};
 use super::places::{Address, Endpoint, File, Headers, Hosts, Name, Origins, StoreUrl, Words};
 use super::profile::Profile;
 
@@ -321,8 +321,12 @@ keys! {
     "streams.max_tail": Count<1> => config.limits.max_tail_events;
     /// How long a response may take before the POST is answered with a stream instead of JSON.
     "streams.json_wait": SpanOrZero => config.limits.json_wait;
-    /// What a client is told to wait before it comes back to a stream that the server closed.
+    /// What a client is told to wait before it comes back to a stream whose connection closed. Most clients try twice,
+    /// this far apart, and then give up: an outage should not take longer.
     "streams.retry": SpanOrZero => config.limits.retry;
+    /// By how much that, and `shutdown.retry`, differs from stream to stream, up and down, so that clients do not all
+    /// come back at once.
+    "streams.retry_jitter": Percent => config.limits.retry_jitter;
     /// What to do with a `Last-Event-ID` that is not of this session: `fresh` opens the stream as if
     /// there were none, `error` answers 400, `replay_all` replays what is kept of the standalone stream.
     "streams.unknown_event_id": OneOf<UnknownEventId> => config.limits.unknown_event_id;
@@ -378,6 +382,9 @@ keys! {
     /// The longest a client may take to answer a request of the server.
     "timeouts.client_answer": Span => config.limits.ask_timeout;
 
-    /// How long requests in flight may take to finish. What is left then is interrupted.
+    /// How long requests in flight may take that cannot be left to the next process. What is left then is interrupted.
     "shutdown.grace": SpanOrZero => config.shutdown_grace;
+    /// What a client is told to wait before it comes back to a stream that is closed because the process stops. It
+    /// should be as long as the next process takes to be there.
+    "shutdown.retry": SpanOrZero => config.limits.stop_retry;
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tenure_session::limits::Jitter;
+
 use super::forms::{Form, Raw, Refusal, quoted};
 use super::units::{LARGEST, LONGEST, parse_duration, parse_size, split_number, write_duration, write_size};
 
@@ -132,5 +134,24 @@ impl<const LEAST: usize> Form for Count<LEAST> {
     }
     fn show(value: &usize) -> Option<String> {
         Some(value.to_string())
+    }
+}
+
+/// A share in percent.
+pub(super) struct Percent;
+
+impl Form for Percent {
+    type Of = Jitter;
+    fn expected() -> String {
+        "a share such as \"20%\"".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<Jitter, Refusal> {
+        let hint = || Refusal::hint("write a whole number from 0 to 100 and a percent sign");
+        let number = raw.text().and_then(|text| text.trim().strip_suffix('%')).ok_or_else(hint)?;
+        let number: u32 = number.trim().parse().map_err(|_| hint())?;
+        if number > 100 { Err(hint()) } else { Ok(Jitter::percent(number)) }
+    }
+    fn show(value: &Jitter) -> Option<String> {
+        Some(quoted(&format!("{}%", value.as_percent())))
     }
 }

@@ -148,7 +148,8 @@ fn no_sources_show_the_defaults() {
         max_unstored = "4MiB"                    # default
         max_tail = 64                            # default
         json_wait = "250ms"                      # default
-        retry = "1s"                             # default
+        retry = "3s"                             # default
+        retry_jitter = "20%"                     # default
         unknown_event_id = "fresh"               # default
         on_gap = "report"                        # default
 
@@ -180,6 +181,7 @@ fn no_sources_show_the_defaults() {
 
         [shutdown]
         grace = "10s"                            # default
+        retry = "5s"                             # default
     "##]]
     .assert_eq(&Config::show(&Sources::default()).unwrap());
 }

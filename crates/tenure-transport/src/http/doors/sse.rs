@@ -71,7 +71,7 @@ impl Doorkeeper {
             last: Some(last),
             ended: false,
             farewell: farewell.clone(),
-            retry: endpoint.sessions().limits().retry,
+            retry: endpoint.sessions().limits().stop_retry,
             keep_alive: rules.keep_alive,
             timer: Box::pin(tokio::time::sleep(rules.keep_alive)),
         };

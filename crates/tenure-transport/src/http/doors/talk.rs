@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use tenure_session::runtime::Caller;
+use tenure_session::runtime::{Caller, Collect};
 use tenure_session::{Error, Kind, Session, SessionId, Sessions};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -111,6 +111,8 @@ impl Talking {
         let (presence, left_at) = keeper.presences().enter(id.key(), lease).await;
         // What the client says of itself is better than what we think of it.
         let resumed = resumed.map(|(session, cursor)| (session, cursor.or(left_at)));
+        // Clients at these doors wait on the connection that they asked on.
+        let caller = Caller { collect: Collect::Here, ..caller };
         let manner = Manner { caller, max_bytes, returns: Some(id) };
         let tasks = Tasks::default();
         if resumed.is_some() {

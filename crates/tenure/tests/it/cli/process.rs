@@ -53,7 +53,7 @@ impl Server {
     pub(crate) async fn start(arguments: &[&str]) -> Self {
         let mut command = tenure(&["serve", "--listen", "127.0.0.1:0"]);
         // Not in the folder of whoever runs the tests, unless the arguments say where.
-        command.env("TENURE_STORE", "memory:").args(arguments);
+        command.env("TENURE_STORE", "memory:").env("TENURE_STREAMS_RETRY_JITTER", "0%").args(arguments);
         Self::of(command).await
     }
 

@@ -1,7 +1,6 @@
 //! `tenure serve`, from its first line to its exit code.
 
 use serde_json::json;
-use tokio::net::TcpStream;
 
 use super::process::{Server, finish, run, tenure};
 use crate::support::client::Ask;
@@ -28,7 +27,7 @@ async fn an_interrupt_from_the_keyboard_is_a_good_end_too() {
     let mut stream = session.listen().await;
     stream.event().await.unwrap();
     server.signal("INT").await;
-    assert_eq!(stream.items().await, ["retry 1000"]);
+    assert_eq!(stream.items().await, ["retry 5000"]);
     assert_eq!(server.ended().await.0.code(), Some(0));
 }
 
@@ -60,8 +59,8 @@ async fn a_second_signal_ends_it_at_once() {
     stream.message().await.unwrap();
     server.signal("TERM").await;
     // Two signals at once may count as one, so the second waits until the first has had its effect.
-    let closed = async { while TcpStream::connect(server.address()).await.is_ok() {} };
-    within("it begins to stop", closed).await;
+    let stops = async { while Ask::new("GET", "/readyz").send(server.address()).await.status() != 503 {} };
+    within("it begins to stop", stops).await;
     server.signal("TERM").await;
     let (status, _, logs) = server.ended().await;
     assert_eq!(status.code(), Some(0), "{logs}");

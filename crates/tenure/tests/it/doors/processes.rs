@@ -6,7 +6,7 @@ use super::support::{OldClient, Socket};
 use crate::operator::place::{Place, kill, stop};
 use crate::support::session::request;
 
-const DOORS: &[&str] = &["--door", "sse", "--door", "websocket", "--set", "streams.retry=2s"];
+const DOORS: &[&str] = &["--door", "sse", "--door", "websocket", "--set", "shutdown.retry=2s"];
 
 /// Reads up to the answer to this request, which must not come twice.
 fn is_answer(message: &Value, id: u64) -> bool {

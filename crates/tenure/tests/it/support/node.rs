@@ -14,7 +14,8 @@ use super::session::Session;
 
 /// The configuration with these settings, on a free port.
 pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
-    let own = [("listen", "127.0.0.1:0"), ("store", "memory:")];
+    // Without jitter, so that times are known.
+    let own = [("listen", "127.0.0.1:0"), ("store", "memory:"), ("streams.retry_jitter", "0%")];
     let flags = own.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let sources = Sources { flags: flags.collect(), ..Sources::default() };
     Config::load(&sources).expect("a configuration that can be used").0

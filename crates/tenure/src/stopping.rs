@@ -1,0 +1,70 @@
+//! The way down of a server: in which order its parts end.
+//!
+//! Everything is served until nothing is in flight that could not be left to the next process, or the grace is over.
+//! Then requests are held, what is open is written down, the store is closed, and the next process may open it. Only
+//! then the servers behind are let go, and the listening socket: however long that takes, nobody waits for it.
+
+use std::time::Duration;
+
+use tenure_session::exchange::Exchanges;
+use tenure_session::runtime::Sessions;
+use tenure_session::state::States;
+use tenure_transport::serve::Stages;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::wire::Opened;
+
+/// What requests get at least that came while older ones were waited for.
+const LATE_GRACE: Duration = Duration::from_secs(2);
+
+/// What has to end.
+pub(crate) struct Parts {
+    pub(crate) sessions: Sessions,
+    pub(crate) exchanges: Exchanges,
+    pub(crate) states: States,
+    pub(crate) store: Opened,
+    pub(crate) stages: Stages,
+    pub(crate) control: ControlEnd,
+    pub(crate) grace: Duration,
+}
+
+/// The end of the control socket. Its file goes while the store's folder is still ours.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ControlEnd {
+    /// Told when it has to end.
+    pub(crate) over: CancellationToken,
+    /// Said when it has ended.
+    pub(crate) ended: CancellationToken,
+}
+
+/// Waits until `leaving`, and then ends everything, in order.
+///
+/// # Cancel safety
+/// What has ended stays so; the rest is left to the end of the process.
+pub(crate) async fn wind_down(parts: Parts) {
+    let Parts { sessions, exchanges, states, store, stages, control, grace } = parts;
+    stages.leaving.cancelled().await;
+    let deadline = Instant::now() + grace;
+    let late = LATE_GRACE.min(grace / 4);
+
+    // Requests without a session first: they cannot wait for the next process, only come back to it.
+    exchanges.drain();
+    sessions.drain();
+    let (interrupted, ()) = tokio::join!(exchanges.shut_down(grace), sessions.calm(grace - late));
+
+    stages.stop.cancel();
+    let left = (deadline - Instant::now()).max(late);
+    let interrupted = interrupted + sessions.settle(left).await;
+    if interrupted > 0 {
+        tracing::warn!(interrupted, "requests were still running at the end of the grace period");
+    }
+    states.stop().await;
+    control.over.cancel();
+    control.ended.cancelled().await;
+    // Nobody could be served any more.
+    stages.shut.cancel();
+    store.close().await;
+
+    tokio::join!(sessions.close(), exchanges.close());
+}
