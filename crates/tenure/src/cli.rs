@@ -58,8 +58,9 @@ enum Command {
         tenure serve --config tenure.toml             with a configuration file\n  \
         tenure serve --tls-cert c.pem --tls-key k.pem over HTTPS\n  \
         tenure serve -- npx -y some-mcp-server        in front of a server that speaks over stdio\n  \
-        tenure serve --upstream https://host/mcp      in front of a server elsewhere")]
-    Serve(ServeArgs),
+        tenure serve --upstream https://host/mcp      in front of a server elsewhere\n  \
+        tenure serve --take-over                      in the place of the one that runs, for a deploy")]
+    Serve(RunArgs),
     /// Serve MCP to the one who started it, over standard input and output.
     #[command(
         after_help = "The session ends when standard input does, or on SIGTERM. Logs go to standard error.\n\n\
@@ -124,6 +125,16 @@ enum ConfigCommand {
     Check(ServeArgs),
     /// Show the configuration in force and where each value comes from.
     Show(ServeArgs),
+}
+
+#[derive(Args, Debug)]
+struct RunArgs {
+    /// Takes the place of the server that has the store open: gets its socket, waits until it has finished, and goes on
+    /// with its sessions. Nobody is refused meanwhile. Without such a server it starts like any other.
+    #[arg(long)]
+    take_over: bool,
+    #[command(flatten)]
+    serve: ServeArgs,
 }
 
 #[derive(Args, Debug)]
@@ -336,7 +347,10 @@ pub fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
-        Command::Serve(args) => serve::run(&args.config()?)?,
+        Command::Serve(args) => {
+            let start = if args.take_over { serve::Start::TakeOver } else { serve::Start::Alone };
+            serve::run(&args.serve.config()?, start)?;
+        }
         Command::Stdio(args) => stdio::run(&args.config()?)?,
         Command::Call(args) => return call::run(&args),
         Command::Tools(args) => tools::run(&args)?,

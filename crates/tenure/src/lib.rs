@@ -11,6 +11,7 @@ pub mod logs;
 mod node;
 mod operator;
 mod servers;
+mod socket;
 mod stopping;
 mod stores;
 mod times;

@@ -16,8 +16,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::cli::Failure;
 use crate::config::Config;
-use crate::control::Control;
+use crate::control::{Control, HandOver};
 use crate::operator::{DataDesk, Operator};
+use crate::socket::Socket;
 use crate::stopping::{self, ControlEnd};
 use crate::wire::{self, Assembled, AssembledStdio, Opened, Served};
 
@@ -31,6 +32,7 @@ pub struct Node {
     states: States,
     store: Opened,
     stages: Stages,
+    hand_over: HandOver,
     tasks: TaskTracker,
 }
 
@@ -40,7 +42,12 @@ impl Node {
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
-        Self::serve(config, wire::served(config)?).await
+        Self::serve(config, wire::served(config)?, Socket::bind(config.listen)?).await
+    }
+
+    /// The same on a socket that listens already. If another process has the store open, it is waited for.
+    pub(crate) async fn start_on(config: &Config, socket: Socket) -> Result<Self, Failure> {
+        Self::serve(config, wire::served(config)?, socket).await
     }
 
     /// Starts a server with this backend behind it.
@@ -60,13 +67,17 @@ impl Node {
         backend: Arc<dyn Backend>,
         kinds: Vec<KindOfState>,
     ) -> Result<Self, Failure> {
-        Self::serve(config, Served::embedded(backend, kinds)).await
+        Self::serve(config, Served::embedded(backend, kinds), Socket::bind(config.listen)?).await
     }
 
-    async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
+    async fn serve(config: &Config, served: Served, socket: Socket) -> Result<Self, Failure> {
+        let after_us = socket.after_us;
+        let shared = socket.listener.try_clone();
+        let shared = shared.map_err(|error| Failure::new("cannot share the socket").caused_by(error))?;
+        let hand_over = HandOver::new(shared);
         let kinds = served.kinds.clone();
         let Assembled { sessions, exchanges, states, server, store, folder } =
-            wire::assemble(config, served).await?;
+            wire::assemble(config, served, socket).await?;
         let address = server
             .local_addr()
             .map_err(|error| Failure::new("cannot tell the address that was bound").caused_by(error))?;
@@ -79,15 +90,18 @@ impl Node {
             store: store.clone(),
             stages: stages.clone(),
             control: end.clone(),
+            hand_over: hand_over.clone(),
+            after_us,
             grace: config.shutdown_grace,
         });
         let served = server.run(stages.clone(), drain);
         let data = DataDesk::online(states.clone(), kinds);
         let operator = Operator::online(store.clone(), sessions.clone(), data);
-        let control = folder.and_then(|folder| Control::bind(&folder, operator));
+        let offered = Some(hand_over.clone());
+        let control = folder.and_then(|folder| Control::bind(&folder, operator, offered));
         tasks.spawn(async move { tokio::join!(served, watched(control, end)) });
         tasks.close();
-        Ok(Self { address, scheme, sessions, exchanges, states, store, stages, tasks })
+        Ok(Self { address, scheme, sessions, exchanges, states, store, stages, hand_over, tasks })
     }
 
     /// The MCP endpoint.
@@ -118,6 +132,11 @@ impl Node {
     /// The store.
     pub fn store(&self) -> &Opened {
         &self.store
+    }
+
+    /// Waits until another process wants to take over. Then this one has to be stopped.
+    pub(crate) async fn taken_over(&self) {
+        self.hand_over.asked().await;
     }
 
     /// Stops: takes no new sessions, finishes within the grace period what cannot be left to the next process, closes the
@@ -161,7 +180,7 @@ impl StdioNode {
             wire::assemble_stdio(config, served).await?;
         let data = DataDesk::online(states.clone(), kinds);
         let operator = Operator::online(store, sessions.clone(), data);
-        let control = folder.and_then(|folder| Control::bind(&folder, operator));
+        let control = folder.and_then(|folder| Control::bind(&folder, operator, None));
         Ok(Self { sessions, states, stdio, control })
     }
 

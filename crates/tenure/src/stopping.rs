@@ -13,10 +13,19 @@ use tenure_transport::serve::Stages;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::control::HandOver;
+use crate::socket::AfterUs;
 use crate::wire::Opened;
 
 /// What requests get at least that came while older ones were waited for.
 const LATE_GRACE: Duration = Duration::from_secs(2);
+
+/// How long clients are told not to use their connections again before those are closed, where nothing else is waited
+/// for. One that is quiet all that time, and sends just when its connection closes, has to send again.
+const NOTICE: Duration = Duration::from_millis(250);
+
+/// How long the first request of a connection may take that was accepted last of all.
+const FIRST_REQUEST: Duration = Duration::from_millis(100);
 
 /// What has to end.
 pub(crate) struct Parts {
@@ -26,6 +35,8 @@ pub(crate) struct Parts {
     pub(crate) store: Opened,
     pub(crate) stages: Stages,
     pub(crate) control: ControlEnd,
+    pub(crate) hand_over: HandOver,
+    pub(crate) after_us: AfterUs,
     pub(crate) grace: Duration,
 }
 
@@ -43,16 +54,29 @@ pub(crate) struct ControlEnd {
 /// # Cancel safety
 /// What has ended stays so; the rest is left to the end of the process.
 pub(crate) async fn wind_down(parts: Parts) {
-    let Parts { sessions, exchanges, states, store, stages, control, grace } = parts;
+    let Parts { sessions, exchanges, states, store, stages, control, hand_over, after_us, grace } = parts;
     stages.leaving.cancelled().await;
-    let deadline = Instant::now() + grace;
+    let began = Instant::now();
+    let deadline = began + grace;
+    // Somebody else has the socket, and connections that are not accepted here wait for that one.
+    let is_shared = hand_over.is_asked() || after_us == AfterUs::StaysOpen;
     let late = LATE_GRACE.min(grace / 4);
 
     // Requests without a session first: they cannot wait for the next process, only come back to it.
     exchanges.drain();
-    sessions.drain();
+    if is_shared {
+        sessions.hand_over();
+    } else {
+        sessions.drain();
+    }
     let (interrupted, ()) = tokio::join!(exchanges.shut_down(grace), sessions.calm(grace - late));
 
+    if is_shared {
+        tokio::time::sleep_until(began + NOTICE.min(grace)).await;
+        stages.shut.cancel();
+        stages.heard(FIRST_REQUEST).await;
+    }
+    let closing = Instant::now();
     stages.stop.cancel();
     let left = (deadline - Instant::now()).max(late);
     let interrupted = interrupted + sessions.settle(left).await;
@@ -62,9 +86,14 @@ pub(crate) async fn wind_down(parts: Parts) {
     states.stop().await;
     control.over.cancel();
     control.ended.cancelled().await;
-    // Nobody could be served any more.
-    stages.shut.cancel();
+    if !is_shared {
+        // Nobody could be served any more.
+        hand_over.withdraw();
+        stages.shut.cancel();
+    }
     store.close().await;
+    hand_over.release().await;
+    tracing::info!(took = ?closing.elapsed(), "the store is closed");
 
     tokio::join!(sessions.close(), exchanges.close());
 }

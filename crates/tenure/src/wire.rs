@@ -38,10 +38,17 @@ use tenure_transport::serve::Server;
 use tenure_transport::stdio::Stdio;
 use tenure_transport::tls;
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 
 use crate::cli::Failure;
 use crate::config::{Behind, Child, Config, Durability, Offer, Speaks, Upstream};
+use crate::control::Predecessor;
+use crate::socket::Socket;
 use crate::{servers, stores};
+
+/// How long a store may still be in use whose process has closed it, and how often that is looked at.
+const STORE_PATIENCE: Duration = Duration::from_secs(10);
+const STORE_LOOKS: Duration = Duration::from_millis(5);
 
 /// What is served: a server, and what its data sessions hold.
 pub(crate) struct Served {
@@ -519,7 +526,7 @@ pub(crate) struct Assembled {
 }
 
 /// Puts the sessions and the server together and binds the address.
-pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assembled, Failure> {
+pub(crate) async fn assemble(config: &Config, served: Served, socket: Socket) -> Result<Assembled, Failure> {
     let tls = match &config.tls {
         None => None,
         Some(files) => Some(tls::acceptor(&files.cert, &files.key).map_err(|error| {
@@ -528,15 +535,16 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
                 .hint("`tls.cert` and `tls.key` name PEM files: the certificate chain and its private key")
         })?),
     };
-    // Bound first: an address that is taken is noticed before the store is opened and anything runs on it.
-    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
-        Failure::new(format!("cannot listen on `{}`", config.listen))
-            .caused_by(error)
-            .hint("stop the other process, or choose another address with `--listen`")
-    })?;
-    let opened = match store(config).await? {
-        Access::Open(opened) => opened,
-        Access::InUse(failure) => return Err(failure),
+    let Socket { listener, predecessor, .. } = socket;
+    let listening = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+    let listener = listening.map_err(|error| Failure::new("cannot use the socket").caused_by(error))?;
+    let opened = match predecessor {
+        // Last of all that can fail without it: from here on the other process stops.
+        Some(predecessor) => store_of(predecessor, config).await?,
+        None => match store(config).await? {
+            Access::Open(opened) => opened,
+            Access::InUse(failure) => return Err(failure),
+        },
     };
     let folder = control_folder(config, &opened)?;
     let routes = served.routes.clone();
@@ -549,6 +557,26 @@ pub(crate) async fn assemble(config: &Config, served: Served) -> Result<Assemble
     let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());
     let server = Server::new(listener, router, tls, config.bounds.clone());
     Ok(Assembled { sessions, exchanges, states, server, store: opened, folder })
+}
+
+/// Opens the store that another process has open, when that one has closed it.
+async fn store_of(predecessor: Predecessor, config: &Config) -> Result<Opened, Failure> {
+    tracing::info!("waiting for the other process to close the store");
+    if let Err(error) = predecessor.release().await {
+        tracing::warn!(%error, "the other process is gone");
+    }
+    let closed = Instant::now();
+    loop {
+        match store(config).await? {
+            Access::Open(opened) => {
+                tracing::info!(took = ?closed.elapsed(), "took over");
+                return Ok(opened);
+            }
+            // What was left of it may still be on its way out.
+            Access::InUse(failure) if closed.elapsed() > STORE_PATIENCE => return Err(failure),
+            Access::InUse(_) => tokio::time::sleep(STORE_LOOKS).await,
+        }
+    }
 }
 
 /// The parts of a process that serves one client over stdio.

@@ -3,18 +3,30 @@
 use std::io::Write;
 use std::time::Duration;
 
+use sd_notify::NotifyState;
+
 use super::Failure;
 use super::signals::Signals;
 use crate::config::Config;
 use crate::node::Node;
+use crate::socket::Socket;
 use crate::wire;
 
 /// How long threads that are still at work get when everything else is over.
 const LEFT_BEHIND: Duration = Duration::from_secs(5);
 
 /// Serves until SIGINT or SIGTERM.
-pub(super) fn run(config: &Config) -> Result<(), Failure> {
-    to_the_end(config, serve(config))
+pub(super) fn run(config: &Config, start: Start) -> Result<(), Failure> {
+    to_the_end(config, serve(config, start))
+}
+
+/// Where a server begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Start {
+    /// With a store that no other process has open.
+    Alone,
+    /// In the place of the process that has the store open, if there is one.
+    TakeOver,
 }
 
 /// Starts the log and the runtime, and serves until all is over.
@@ -34,19 +46,45 @@ pub(super) fn to_the_end(
     served
 }
 
-async fn serve(config: &Config) -> Result<(), Failure> {
+async fn serve(config: &Config, start: Start) -> Result<(), Failure> {
     // Before the address is announced, so that a signal that comes right after is not missed.
     let mut signals = Signals::listen()?;
-    let node = Node::start(config).await?;
+    let node = Node::start_on(config, socket(config, start).await?).await?;
     tracing::info!(url = node.url(), store = wire::store_url(config)?, "listening");
     announce(&node.url())?;
-    let signal = signals.next().await;
-    tracing::info!(signal, "stopping");
+    tell(NotifyState::Ready);
+    tokio::select! {
+        signal = signals.next() => tracing::info!(signal, "stopping"),
+        () = node.taken_over() => tracing::info!("another process takes over"),
+    }
+    tell(NotifyState::Stopping);
     tokio::select! {
         () = node.stop() => tracing::info!("stopped"),
         signal = signals.next() => tracing::warn!(signal, "stopped at once, as asked a second time"),
     }
     Ok(())
+}
+
+/// The socket to listen on: the one that was passed on, that of the process to take over, or one of our own.
+async fn socket(config: &Config, start: Start) -> Result<Socket, Failure> {
+    if let Some(socket) = Socket::activated()? {
+        return Ok(socket);
+    }
+    let taken_over = match start {
+        Start::TakeOver => Socket::taken_over(config).await?,
+        Start::Alone => None,
+    };
+    match taken_over {
+        Some(socket) => Ok(socket),
+        None => Socket::bind(config.listen),
+    }
+}
+
+/// Tells systemd how far we are, if it wants to know.
+fn tell(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!(%error, "the service manager was not told");
+    }
 }
 
 /// The first line on standard output is the endpoint, so that scripts can use a free port.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, http};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tenure_session::SessionKey;
@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 use tokio_util::task::TaskTracker;
 
 use super::data::DataClient;
-use super::{BASE, BackupLine, BackupOrder, path};
+use super::{BASE, BackupLine, BackupOrder, Predecessor, path, take_over};
 use crate::cli::Failure;
 use crate::operator::{Detail, Page, Prefix, Revoked, Saved, key_text};
 use crate::wire::{BackedUp, Stage};
@@ -102,6 +102,26 @@ impl Client {
         Err(lost().hint("what is in the folder of the backup is not complete"))
     }
 
+    /// Asks to take the server's place. Nothing happens to it before [`Predecessor::release`].
+    pub(crate) async fn take_over(&self) -> Result<Predecessor, Failure> {
+        let failed = || Failure::new("the server that has the store open cannot be taken over");
+        let request = Predecessor::request(request(Method::POST, take_over::PATH));
+        let request = request.body(Full::new(Bytes::new())).map_err(|error| failed().caused_by(error))?;
+        let response = self.exchange(request).await?;
+        match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS => {
+                Predecessor::meet(response).await.map_err(|error| failed().caused_by(error))
+            }
+            StatusCode::UNPROCESSABLE_ENTITY => {
+                let body = response.into_body().collect().await.map_err(|error| lost().caused_by(error))?;
+                Err(decode(&body.to_bytes())?)
+            }
+            _ => Err(failed().hint(
+                "it is of an earlier version, or serves over stdio: stop it, and start this one without `--take-over`",
+            )),
+        }
+    }
+
     /// What is about data sessions.
     pub(crate) fn data(&self) -> DataClient<'_> {
         DataClient(self)
@@ -129,18 +149,10 @@ impl Client {
 
     /// Sends a request; an answer that is none becomes the failure that it tells of.
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
-        let stream = self.connect().await.map_err(|error| lost().caused_by(error))?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost().caused_by(error))?;
-        // What goes wrong with the connection is told to whoever waits for the answer.
-        self.tasks.spawn(async move { drop(connection.await) });
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("{BASE}{path}"))
-            .header("host", "control")
+        let request = request(method, path)
             .body(Full::new(body))
             .map_err(|error| Failure::new("cannot ask the server").caused_by(error))?;
-        let response = sender.send_request(request).await.map_err(|error| lost().caused_by(error))?;
+        let response = self.exchange(request).await?;
         if response.status() == StatusCode::OK {
             return Ok(response);
         }
@@ -149,9 +161,22 @@ impl Client {
         Err(if known { decode(&body.to_bytes())? } else { other_version() })
     }
 
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+        let stream = self.connect().await.map_err(|error| lost().caused_by(error))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost().caused_by(error))?;
+        // What goes wrong with the connection is told to whoever waits for the answer.
+        self.tasks.spawn(async move { drop(connection.with_upgrades().await) });
+        sender.send_request(request).await.map_err(|error| lost().caused_by(error))
+    }
+
     async fn connect(&self) -> io::Result<UnixStream> {
         UnixStream::connect(&self.socket).await
     }
+}
+
+fn request(method: Method, path: &str) -> http::request::Builder {
+    Request::builder().method(method).uri(format!("{BASE}{path}")).header("host", "control")
 }
 
 fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {

@@ -6,13 +6,15 @@
 //! it serves all the same.
 //!
 //! Read in this order: `server` (the socket), `routes` (what can be asked), `lines` (answers that take a while),
-//! `client` (who asks), `data` (both ends of what is about data sessions).
+//! `client` (who asks), `data` (both ends of what is about data sessions), `take_over` (both ends of how a process
+//! follows another).
 
 mod client;
 mod data;
 mod lines;
 mod routes;
 mod server;
+mod take_over;
 
 use std::path::{Path, PathBuf};
 
@@ -20,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use client::Client;
 pub(crate) use server::Control;
+pub(crate) use take_over::{HandOver, Predecessor};
 
 use crate::cli::Failure;
 

@@ -14,7 +14,7 @@ use serde::Serialize;
 use tenure_session::runtime::Existing;
 
 use super::lines::Lines;
-use super::{BASE, BackupLine, BackupOrder, data};
+use super::{BASE, BackupLine, BackupOrder, HandOver, data, take_over};
 use crate::cli::Failure;
 use crate::operator::{MAX_LINE_BYTES, Operator, Prefix, Saved, parse_key};
 use crate::wire::{BackedUp, Stage};
@@ -28,7 +28,15 @@ pub(super) const ROWS: usize = 100;
 pub(super) type Answer = Response<Either<Full<Bytes>, Lines>>;
 
 /// Answers one request.
-pub(super) async fn answer(operator: Operator, request: Request<Incoming>) -> Result<Answer, Infallible> {
+pub(super) async fn answer(
+    operator: Operator,
+    hand_over: Option<HandOver>,
+    request: Request<Incoming>,
+) -> Result<Answer, Infallible> {
+    let path = request.uri().path().strip_prefix(BASE);
+    if let (Some(take_over::PATH), &Method::POST, Some(hand_over)) = (path, request.method(), &hand_over) {
+        return Ok(hand_over.answer(request));
+    }
     let answer = route(operator, request).await;
     Ok(answer.unwrap_or_else(|failure| json(StatusCode::UNPROCESSABLE_ENTITY, &failure)))
 }

@@ -13,13 +13,12 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{path, routes};
+use super::{HandOver, path, routes};
 use crate::operator::Operator;
 
 /// Connections at once; more wait in the kernel's queue.
@@ -40,6 +39,8 @@ pub(crate) struct Control {
     // Before the operator, which holds the store: the file has to go while the folder is still ours.
     file: SocketFile,
     operator: Operator,
+    /// What the next process may take over; a process with a single client has nothing.
+    hand_over: Option<HandOver>,
 }
 
 /// Removes the socket's file when dropped.
@@ -47,10 +48,10 @@ struct SocketFile(PathBuf);
 
 impl Control {
     /// Makes the socket in a store's folder. Without one the server goes on, and says why.
-    pub(crate) fn bind(folder: &Path, operator: Operator) -> Option<Self> {
+    pub(crate) fn bind(folder: &Path, operator: Operator, hand_over: Option<HandOver>) -> Option<Self> {
         let path = path(folder);
         match listen(&path) {
-            Ok(listener) => Some(Self { listener, file: SocketFile(path), operator }),
+            Ok(listener) => Some(Self { listener, file: SocketFile(path), operator, hand_over }),
             Err(error) => {
                 tracing::warn!(
                     socket = %path.display(),
@@ -67,9 +68,9 @@ impl Control {
     /// # Cancel safety
     /// Dropping it drops every connection.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let Self { listener, file, operator } = self;
+        let Self { listener, file, operator, hand_over } = self;
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let graceful = GracefulShutdown::new();
+        let ending = CancellationToken::new();
         let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -84,15 +85,25 @@ impl Control {
                     continue;
                 }
             };
-            let operator = operator.clone();
-            let service = service_fn(move |request| routes::answer(operator.clone(), request));
+            let (operator, hand_over) = (operator.clone(), hand_over.clone());
+            let service =
+                service_fn(move |request| routes::answer(operator.clone(), hand_over.clone(), request));
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)
-                .serve_connection(TokioIo::new(stream), service);
-            let connection = graceful.watch(connection);
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades();
+            let ending = ending.clone();
             connections.spawn(async move {
-                if let Err(error) = connection.await {
+                let mut connection = std::pin::pin!(connection);
+                let ended = tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    () = ending.cancelled() => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
+                };
+                if let Err(error) = ended {
                     tracing::debug!(%error, "control connection ended");
                 }
                 drop(permit);
@@ -102,7 +113,9 @@ impl Control {
         }
         drop(listener);
         drop(file);
-        if tokio::time::timeout(LAST_WORDS, graceful.shutdown()).await.is_err() {
+        ending.cancel();
+        let ended = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(LAST_WORDS, ended).await.is_err() {
             tracing::info!("closing control connections that are still open");
         }
         connections.shutdown().await;

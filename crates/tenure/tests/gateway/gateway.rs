@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -25,6 +25,8 @@ struct Run {
     /// Written to a file.
     config: String,
     listen: String,
+    /// Passed on as systemd does.
+    socket: Option<std::net::TcpListener>,
 }
 
 /// A gateway, with a store on disk of its own.
@@ -79,8 +81,14 @@ impl Gateway {
         let mark = folder.path().file_name().unwrap().to_string_lossy().into_owned();
         let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let listen = "127.0.0.1:0".to_owned();
-        let run = Run { settings: text(settings), command: text(command), config: config.to_owned(), listen };
-        let (child, address, log) = run.begin(folder.path(), &mark).await;
+        let run = Run {
+            settings: text(settings),
+            command: text(command),
+            config: config.to_owned(),
+            listen,
+            socket: None,
+        };
+        let (child, address, log) = run.begin(folder.path(), &mark, &[]).await;
         let id = child.id().expect("it runs");
         Self { run, child, id, address, log, mark, folder }
     }
@@ -98,7 +106,7 @@ impl Gateway {
 
     pub(crate) async fn start_again(&mut self) {
         self.run.listen = self.address.to_string();
-        let (child, address, log) = self.run.begin(self.folder.path(), &self.mark).await;
+        let (child, address, log) = self.run.begin(self.folder.path(), &self.mark, &[]).await;
         (self.id, self.child, self.address, self.log) = (child.id().expect("it runs"), child, address, log);
     }
 
@@ -109,10 +117,46 @@ impl Gateway {
         self.start_again().await;
     }
 
+    /// On a socket that the test has open, as a service manager does.
+    pub(crate) async fn on_socket(socket: std::net::TcpListener) -> Self {
+        let folder = TempDir::new().unwrap();
+        let mark = folder.path().file_name().unwrap().to_string_lossy().into_owned();
+        let run = Run {
+            settings: Vec::new(),
+            command: vec![echo()],
+            config: String::new(),
+            listen: "127.0.0.1:0".to_owned(),
+            socket: Some(socket),
+        };
+        let (child, address, log) = run.begin(folder.path(), &mark, &[]).await;
+        let id = child.id().expect("it runs");
+        Self { run, child, id, address, log, mark, folder }
+    }
+
+    /// Lets another process take its place, and waits until that one serves and this one has ended.
+    pub(crate) async fn hand_over(&mut self) -> ExitStatus {
+        self.run.listen = self.address.to_string();
+        let (child, address, log) = self.run.begin(self.folder.path(), &self.mark, &["--take-over"]).await;
+        assert_eq!(address, self.address);
+        let status = within("it ends", self.child.wait()).await.expect("a status");
+        (self.id, self.child, self.log) = (child.id().expect("it runs"), child, log);
+        status
+    }
+
+    /// Tells it to end, and does not wait for it.
+    pub(crate) async fn terminate(&self) {
+        family::signal(self.id, "TERM").await;
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        within("it ends", self.child.wait()).await.expect("a status")
+    }
+
     /// Ends it as a service manager does.
     pub(crate) async fn stop(&mut self) -> ExitStatus {
-        family::signal(self.id, "TERM").await;
-        within("it ends", self.child.wait()).await.expect("a status")
+        self.terminate().await;
+        self.ended().await
     }
 
     pub(crate) async fn session(&self) -> Session {
@@ -180,6 +224,15 @@ impl Gateway {
         within(what, find).await
     }
 
+    /// Waits for a message in the log of the process that runs now, also when another has taken its place.
+    pub(crate) fn logs_later(&self, message: &'static str) -> impl Future<Output = ()> + Send + use<> {
+        let mut lines = self.log.lines.clone();
+        async move {
+            let found = lines.wait_for(|lines| lines.iter().any(|line| entry(line)["message"] == message));
+            within(message, found).await.expect("it is in the log");
+        }
+    }
+
     pub(crate) fn log_so_far(&self) -> Vec<String> {
         self.log.lines.borrow().to_vec()
     }
@@ -200,13 +253,13 @@ impl Drop for Gateway {
 }
 
 impl Run {
-    async fn begin(&self, folder: &Path, mark: &str) -> (Child, SocketAddr, Log) {
+    async fn begin(&self, folder: &Path, mark: &str, flags: &[&str]) -> (Child, SocketAddr, Log) {
         let store = format!("disk:{}", folder.join("store").display());
         let child_mark = format!("child.env={CHILD}={mark}");
         let mut command = tenure(&["serve", "--listen", &self.listen, "--store", &store, "--log", "json"]);
         let file = folder.join("tenure.toml");
         std::fs::write(&file, &self.config).expect("it can be written");
-        command.arg("--config").arg(file);
+        command.arg("--config").arg(file).args(flags);
         // Settings of the test come later, and win.
         command.args(["--set", &child_mark, "--set", "child.grace=300ms"]);
         // So that only what is a stream becomes one, however slow the machine.
@@ -215,6 +268,9 @@ impl Run {
             command.args(["--set", setting]);
         }
         command.arg("--").args(&self.command).env(FAMILY, mark);
+        if let Some(socket) = &self.socket {
+            command = activated(&command, socket);
+        }
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -224,6 +280,24 @@ impl Run {
         let address = url.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp"));
         (child, address.expect("an endpoint").parse().expect("an address"), log)
     }
+}
+
+/// The same command with a socket as descriptor 3, and the variables that say so. It is passed as standard input, because
+/// the process id that they name is known only to the process itself.
+fn activated(command: &Command, socket: &std::net::TcpListener) -> Command {
+    const SCRIPT: &str = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
+    let command = command.as_std();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", SCRIPT, "sh"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let socket = std::os::fd::OwnedFd::from(socket.try_clone().expect("a socket"));
+    shell.stdin(Stdio::from(socket)).kill_on_drop(true);
+    shell
 }
 
 impl Log {

@@ -13,6 +13,7 @@ mod asking;
 mod bridging;
 mod bytes;
 mod crashing;
+mod deploys;
 mod dying;
 mod family;
 mod gateway;

@@ -1,0 +1,94 @@
+//! The listening socket: bound here, or given by somebody who has it open before and after us.
+//!
+//! A socket that outlives the process loses no connection between two of them: those that come meanwhile wait in its
+//! backlog.
+
+use std::net::{SocketAddr, TcpListener};
+
+use crate::cli::Failure;
+use crate::config::Config;
+use crate::control::{Client, Predecessor};
+use crate::wire;
+
+/// Connections that may wait in the kernel's queue; it has a bound of its own.
+const BACKLOG: u32 = 4096;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) listener: TcpListener,
+    pub(crate) after_us: AfterUs,
+    /// The process that has the store until we may open it.
+    pub(crate) predecessor: Option<Predecessor>,
+}
+
+/// What becomes of the socket when this process has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AfterUs {
+    /// It is closed.
+    Closes,
+    /// Somebody else has it open, and the next process gets it.
+    StaysOpen,
+}
+
+impl Socket {
+    /// Binds an address.
+    pub(crate) fn bind(address: SocketAddr) -> Result<Self, Failure> {
+        let listener = listen(address).map_err(|error| {
+            Failure::new(format!("cannot listen on `{address}`")).caused_by(error).hint(
+                "stop the other process, take its place with `--take-over`, or choose another address with `--listen`",
+            )
+        })?;
+        Ok(Self { listener, after_us: AfterUs::Closes, predecessor: None })
+    }
+
+    /// The socket that systemd, or another program that does as it does, has opened for us; nothing if it has not.
+    pub(crate) fn activated() -> Result<Option<Self>, Failure> {
+        let mut given = listenfd::ListenFd::from_env();
+        if given.len() == 0 {
+            return Ok(None);
+        }
+        let bad = |what: &str| {
+            Failure::new(format!("cannot use the socket that was passed on: {what}"))
+                .hint("the `.socket` unit has to have one `ListenStream=` with an address and a port")
+        };
+        if given.len() > 1 {
+            return Err(bad("there are several"));
+        }
+        let listener =
+            given.take_tcp_listener(0).map_err(|error| bad("it is no TCP socket").caused_by(error))?;
+        let listener = listener.ok_or_else(|| bad("it is gone"))?;
+        Ok(Some(Self { listener, after_us: AfterUs::StaysOpen, predecessor: None }))
+    }
+
+    /// The socket of the process that has the store open; nothing if there is none.
+    pub(crate) async fn taken_over(config: &Config) -> Result<Option<Self>, Failure> {
+        let store = wire::store_url(config)?;
+        let folder = wire::folder(&store)
+            .map_err(|failure| Failure::new("cannot take over another process").caused_by(failure))?;
+        let Some(running) = Client::find(&folder).await else {
+            tracing::info!(store, "there is no process to take over");
+            return Ok(None);
+        };
+        let predecessor = running.take_over().await?;
+        let failed =
+            |error| Failure::new("cannot use the socket of the process to take over").caused_by(error);
+        let address = predecessor.address().map_err(failed)?;
+        let listener = if config.listen.port() == 0 || config.listen == address {
+            predecessor.listener().map_err(failed)?
+        } else {
+            tracing::warn!(before = %address, now = %config.listen, "another address than before: its clients find nobody there");
+            Self::bind(config.listen)?.listener
+        };
+        Ok(Some(Self { listener, after_us: AfterUs::Closes, predecessor: Some(predecessor) }))
+    }
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket =
+        if address.is_ipv4() { tokio::net::TcpSocket::new_v4()? } else { tokio::net::TcpSocket::new_v6()? };
+    // So that the port can be bound again while connections of the last process are still being closed.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)?.into_std()
+}
