@@ -62,14 +62,18 @@ pub(crate) async fn wind_down(parts: Parts) {
     let is_shared = hand_over.is_asked() || after_us == AfterUs::StaysOpen;
     let late = LATE_GRACE.min(grace / 4);
 
-    // Requests without a session first: they cannot wait for the next process, only come back to it.
-    exchanges.drain();
-    if is_shared {
+    // Requests without a session cannot wait for the next process, only come back to it. Where one follows at once, they
+    // are served until it can; otherwise those that run are finished, and others refused.
+    let hands_over = is_shared && store.disk.is_some();
+    let mut interrupted = 0;
+    if hands_over {
         sessions.hand_over();
+        tokio::join!(exchanges.finish(deadline - late), sessions.calm(grace - late));
     } else {
+        exchanges.drain();
         sessions.drain();
+        (interrupted, ()) = tokio::join!(exchanges.shut_down(grace), sessions.calm(grace - late));
     }
-    let (interrupted, ()) = tokio::join!(exchanges.shut_down(grace), sessions.calm(grace - late));
 
     if is_shared {
         tokio::time::sleep_until(began + NOTICE.min(grace)).await;
@@ -79,7 +83,9 @@ pub(crate) async fn wind_down(parts: Parts) {
     let closing = Instant::now();
     stages.stop.cancel();
     let left = (deadline - Instant::now()).max(late);
-    let interrupted = interrupted + sessions.settle(left).await;
+    let others = async { if hands_over { exchanges.leave(Instant::now() + left).await } else { 0 } };
+    let (of_sessions, others) = tokio::join!(sessions.settle(left), others);
+    interrupted += of_sessions + others;
     if interrupted > 0 {
         tracing::warn!(interrupted, "requests were still running at the end of the grace period");
     }

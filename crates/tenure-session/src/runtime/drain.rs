@@ -109,6 +109,7 @@ impl Sessions {
     /// the next process finds them in the store.
     pub fn hand_over(&self) {
         if self.0.outlives_us() {
+            self.0.is_handed_over.store(true, Ordering::Relaxed);
             self.0.go_to(Stage::HandingOver);
             self.0.ask_for_hints();
         } else {

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,6 +24,10 @@ use crate::port::store::{Event, Place, ReadLimit, StoreError, Stored, Stretch};
 
 /// How much is read from the store at a time.
 const STRETCH: ReadLimit = ReadLimit { events: 128, bytes: 1 << 20 };
+
+/// The longest that a client is told to wait when the next process has the socket already: connections wait there, and
+/// none is refused.
+const NEXT_IS_THERE: Duration = Duration::from_secs(1);
 
 /// One thing to write to the client.
 #[derive(Debug, PartialEq, Eq)]
@@ -252,7 +257,9 @@ impl Session {
     /// The same where the connection closes because the process stops.
     pub(super) fn stop_retry(&self, stream: StreamId) -> Duration {
         let limits = &self.inner.limits;
-        limits.retry_jitter.of(limits.stop_retry, self.key, stream)
+        let is_handed_over = self.inner.is_handed_over.load(Ordering::Relaxed);
+        let retry = if is_handed_over { limits.stop_retry.min(NEXT_IS_THERE) } else { limits.stop_retry };
+        limits.retry_jitter.of(retry, self.key, stream)
     }
 
     /// Closes the connection of a stream, but not the stream; the client comes back for the rest.

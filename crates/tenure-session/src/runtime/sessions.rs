@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -53,6 +53,8 @@ pub(super) struct Inner {
     pub(super) stop: CancellationToken,
     /// How far the way down has been gone; a [`Stage`].
     pub(super) stage: AtomicU8,
+    /// The next process is there already, and has the socket.
+    pub(super) is_handed_over: AtomicBool,
     /// Sessions that are being created.
     pub(super) creating: AtomicUsize,
     /// Woken when something may have ended that a stop waits for.
@@ -134,6 +136,7 @@ impl Sessions {
             closing: TaskTracker::new(),
             stop: CancellationToken::new(),
             stage: AtomicU8::new(Stage::Open as u8),
+            is_handed_over: AtomicBool::new(false),
             creating: AtomicUsize::new(0),
             idle: Notify::new(),
             census: Arc::default(),

@@ -99,13 +99,18 @@ async fn the_word_when_to_come_back_is_that_of_a_stop() {
         stop_retry: Duration::from_secs(7),
         ..Limits::default()
     };
-    let world = lasting_with(limits);
-    let session = world.session().await;
-    let mut news = session.listen(None).await.unwrap();
-    assert!(matches!(news.next().await, Some(Item::Prime(_))));
-    assert_eq!(world.sessions.shut_down(LONG).await, 0);
-    assert_eq!(news.next().await, Some(Item::Close(Duration::from_secs(7))));
-    assert_eq!(news.next().await, None);
+    for (is_handed_over, seconds) in [(false, 7), (true, 1)] {
+        let world = lasting_with(limits.clone());
+        let session = world.session().await;
+        let mut news = session.listen(None).await.unwrap();
+        assert!(matches!(news.next().await, Some(Item::Prime(_))));
+        if is_handed_over {
+            world.sessions.hand_over();
+        }
+        assert_eq!(world.sessions.shut_down(LONG).await, 0);
+        assert_eq!(news.next().await, Some(Item::Close(Duration::from_secs(seconds))));
+        assert_eq!(news.next().await, None);
+    }
 }
 
 #[tokio::test]
