@@ -182,9 +182,12 @@ async fn when_the_child_dies_all_that_it_had_fails_and_the_next_request_starts_a
     }
     let client = client();
     let died = tokio::join!(soon(listen), soon(hang), tool(&responder, &client, "die"));
-    for reply in [died.0, died.1, died.2] {
+    // Calls may have been carried out; a listen does nothing.
+    for (reply, reason) in
+        [(died.0, Reason::BackendUnavailable), (died.1, Reason::Interrupted), (died.2, Reason::Interrupted)]
+    {
         let error = reply.unwrap_err();
-        assert!(error.is(Reason::BackendUnavailable) && error.code() == -31011, "{error:?}");
+        assert!(error.is(reason), "{error:?}");
     }
     assert_ne!(pid(&responder).await, first);
 }

@@ -266,7 +266,7 @@ impl Way {
     /// Sends a request, and once more if the server broke off and it does no harm.
     async fn attempt(&self, guise: &Arc<Guise>, request: Request) -> Reply {
         let error = match self.send(guise, request.clone()).await {
-            Err(error) if error.is(Reason::BackendUnavailable) => error,
+            Err(error) if error.is(Reason::BackendUnavailable) || error.is(Reason::Interrupted) => error,
             reply => return reply,
         };
         if !error.is_refused() && !self.may_repeat(guise, &request).await {

@@ -20,6 +20,8 @@ use crate::message::RawJson;
 /// 6. A result may lack its `resultType`, what it says on caching, and the server's name: they are added.
 /// 7. After `close` nothing is left at the server that was kept for requests to come.
 /// 8. The error for a capability that the client did not declare (-32021) says which.
+/// 9. A request that is lost with the server ends with the reason `interrupted` if it may have been carried out, and
+///    with `backend_unavailable` if it was not, or if doing it twice does no harm.
 pub trait Responder: Send + Sync + 'static {
     /// Answers a request. Its params are as the client sent them, with `_meta`.
     fn respond(&self, call: Call) -> BoxFuture<Reply>;

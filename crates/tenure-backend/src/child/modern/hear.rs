@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::super::pipes::Ear;
 use super::super::splice;
-use super::traffic::Traffic;
+use super::traffic::{Traffic, interrupted};
 use crate::traffic::{gone, line};
 
 impl Ear for Traffic {
@@ -39,7 +39,9 @@ impl Ear for Traffic {
             std::mem::take(&mut state.calls)
         };
         for (_, waiting) in calls {
-            waiting.answer(Answer::Nothing(gone()));
+            // A listen does nothing that could have been done halfway.
+            let error = if waiting.is_listen { gone() } else { interrupted() };
+            waiting.answer(Answer::Nothing(error));
         }
     }
 
