@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+#[path = "remote_sessions/away.rs"]
+mod away;
 #[expect(dead_code, reason = "shared with other tests, which use the rest")]
 mod raw;
 
@@ -24,15 +26,25 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 
 /// A runtime in front of this server, and a session.
 async fn through(server: &Raw) -> (Sessions, Arc<Session>) {
-    let backend = Arc::new(RemoteBackend::new(&Upstream::new(&*server.url)).unwrap());
-    let sessions = runtime::start(Arc::new(Memory::new()), backend, Limits::default());
+    let sessions = in_front_of(&server.url, Duration::from_secs(60));
     let session = soon(runtime::session(&sessions, "2025-11-25")).await;
     (sessions, session)
 }
 
+/// A runtime in front of whoever is there, or comes in time.
+fn in_front_of(url: &str, patience: Duration) -> Sessions {
+    let upstream = Upstream { patience, ..Upstream::new(url) };
+    let backend = Arc::new(RemoteBackend::new(&upstream).unwrap());
+    runtime::start(Arc::new(Memory::new()), backend, Limits::default())
+}
+
 /// The answer to a call, whether it comes as JSON or at the end of a stream.
 async fn call(session: &Arc<Session>) -> Value {
-    let request = runtime::request(1, "tools/call", &json!({ "name": "any" }));
+    ask(session, 1, "tools/call", &json!({ "name": "any" })).await
+}
+
+async fn ask(session: &Arc<Session>, id: u64, method: &str, params: &Value) -> Value {
+    let request = runtime::request(id, method, params);
     let answer = async {
         match session.request(request, Caller::anonymous("test")).await.unwrap() {
             Answer::Stream(mut reader) => runtime::events(&mut reader).await.pop().unwrap(),

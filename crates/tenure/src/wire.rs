@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, NotFound, Warden};
 use tenure_backend::merge::{Member, MergedBackend};
-use tenure_backend::remote::{self, RemoteBackend, RemoteResponder};
+use tenure_backend::remote::{self, RemoteBackend};
 use tenure_backend::routes::Routes;
 use tenure_session::bridge::probe::Probe;
 use tenure_session::bridge::rules::evidence::Over;
@@ -114,15 +114,20 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
     Ok(Served { routes, ..Served::one(Arc::new(routes_to), config) })
 }
 
+/// How long a server may take to be there. A little less than whoever waits for it does: then it has failed, which is
+/// logged, said to whoever waits, and makes the next one wait.
+fn start_timeout(config: &Config) -> Duration {
+    let whole = config.limits.initialize_timeout;
+    whole - (whole / 10).min(Duration::from_secs(1))
+}
+
 fn child(
     config: &Child,
     warden_of_all: &Once<Arc<Warden>>,
     whole: &Config,
 ) -> Result<Arc<dyn Backend>, Failure> {
-    let start_timeout = whole.limits.initialize_timeout;
     let mut command = child_command(config)?;
-    // A little less than whoever waits for it does: then it has failed, which is logged and makes the next one wait.
-    command.limits.start_timeout = start_timeout - (start_timeout / 10).min(Duration::from_secs(1));
+    command.limits.start_timeout = start_timeout(whole);
     command.find().map_err(|why| cannot_run(&command, &why))?;
     let either = |command, warden: &Arc<Warden>| {
         let legacy = ChildBackend::new(command, Some(Arc::clone(warden)));
@@ -197,6 +202,7 @@ fn upstream(url: &str, config: &Upstream, whole: &Config) -> Result<Arc<dyn Back
         headers,
         connect_timeout: config.connect_timeout,
         max_message_bytes: config.max_message_bytes,
+        patience: config.patience.min(start_timeout(whole)),
         ..remote::Upstream::new(url)
     };
     let unusable = |error: String| {
@@ -204,7 +210,7 @@ fn upstream(url: &str, config: &Upstream, whole: &Config) -> Result<Arc<dyn Back
             .hint("name an endpoint such as https://mcp.example.com/mcp")
     };
     let legacy = RemoteBackend::new(&upstream).map_err(unusable)?;
-    let modern = RemoteResponder::new(&upstream).map_err(unusable)?;
+    let modern = legacy.modern();
     Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Http, config.era, whole))
 }
 

@@ -1,15 +1,20 @@
 //! Requests to the server, and what comes back in general.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, RequestBuilder, Response, Url};
+use serde::Deserialize;
 use tenure_session::message::{Incoming, Message};
-use tenure_session::{Reason, RpcError};
+use tenure_session::{Error, RawJson, Reason, RpcError};
 
 use super::Upstream;
 use super::events::Events;
+use super::outage::{Away, Fault, Outage, Reached, Waits};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -29,6 +34,8 @@ pub(super) struct Door {
     place: String,
     headers: HeaderMap,
     max: usize,
+    /// One for all places at the server.
+    outage: Arc<Outage>,
 }
 
 /// What the server knows a session by.
@@ -89,7 +96,8 @@ impl Door {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Self { client, url, place, headers, max: upstream.max_message_bytes })
+        let (max, outage) = (upstream.max_message_bytes, Arc::new(Outage::new(upstream.patience)));
+        Ok(Self { client, url, place, headers, max, outage })
     }
 
     /// The door of another place at the same server, which has named it. It must be the same server: our credentials
@@ -109,6 +117,7 @@ impl Door {
             url,
             headers: self.headers.clone(),
             max: self.max,
+            outage: Arc::clone(&self.outage),
         })
     }
 
@@ -117,45 +126,52 @@ impl Door {
         &self.place
     }
 
+    /// How a request waits for the server.
+    pub(super) fn waits(&self) -> Waits<'_> {
+        self.outage.waits()
+    }
+
     /// Posts a message.
-    pub(super) async fn post(&self, visit: &Visit, body: Bytes) -> Result<Answer, RpcError> {
+    pub(super) async fn post(&self, visit: &Visit, body: Bytes) -> Result<Answer, Fault> {
         let response = self.send(visit, body).await?;
         self.answer_to(visit, response).await
     }
 
     /// Posts a message, of whose answer only the head is read.
-    pub(super) async fn send(&self, visit: &Visit, body: Bytes) -> Result<Response, RpcError> {
+    pub(super) async fn send(&self, visit: &Visit, body: Bytes) -> Result<Response, Fault> {
         self.deliver(self.headers_of(visit), body).await
     }
 
     /// Posts a message that belongs to no session, with headers of its own.
-    pub(super) async fn post_alone(&self, own: HeaderMap, body: Bytes) -> Result<Answer, RpcError> {
+    pub(super) async fn post_alone(&self, own: HeaderMap, body: Bytes) -> Result<Answer, Fault> {
         let mut headers = self.headers.clone();
         headers.extend(own);
         let response = self.deliver(headers, body).await?;
         self.answer(response).await
     }
 
-    async fn deliver(&self, headers: HeaderMap, body: Bytes) -> Result<Response, RpcError> {
+    async fn deliver(&self, headers: HeaderMap, body: Bytes) -> Result<Response, Fault> {
         let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, JSON).header(ACCEPT, BOTH);
-        request.headers(headers).body(body).send().await.map_err(|error| self.unreachable(error))
+        request
+            .headers(headers)
+            .body(body)
+            .send()
+            .await
+            .map_err(|error| self.unreachable(error, Reached::Perhaps))
     }
 
     /// Opens the stream of what belongs to no request, or resumes a stream.
-    pub(super) async fn get(
-        &self,
-        visit: &Visit,
-        last_event: Option<HeaderValue>,
-    ) -> Result<Answer, RpcError> {
+    pub(super) async fn get(&self, visit: &Visit, last_event: Option<HeaderValue>) -> Result<Answer, Fault> {
         let mut request = self.client.get(self.url.clone()).header(ACCEPT, EVENTS);
         if let Some(id) = last_event {
             request = request.header(LAST_EVENT, id);
         }
-        let response = self.with(visit, request).send().await.map_err(|error| self.unreachable(error))?;
+        let sent = self.with(visit, request).send().await;
+        let response = sent.map_err(|error| self.unreachable(error, Reached::Perhaps))?;
         self.answer_to(visit, response).await
     }
 
-    async fn answer_to(&self, visit: &Visit, response: Response) -> Result<Answer, RpcError> {
+    async fn answer_to(&self, visit: &Visit, response: Response) -> Result<Answer, Fault> {
         let answer = self.answer(response).await?;
         Ok(if visit.session.is_some() { answer.within_session() } else { answer })
     }
@@ -184,8 +200,12 @@ impl Door {
     }
 
     /// Reads the rest of an answer, unless it is a stream.
-    pub(super) async fn answer(&self, response: Response) -> Result<Answer, RpcError> {
+    pub(super) async fn answer(&self, response: Response) -> Result<Answer, Fault> {
         let status = response.status();
+        if is_away(status) {
+            return Err(self.refused_as_away(response).await);
+        }
+        self.outage.ends(&self.place);
         let kind =
             response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -218,20 +238,38 @@ impl Door {
         messages
     }
 
-    async fn body(&self, response: Response, max: usize) -> Result<Bytes, RpcError> {
+    /// What stands in front of the server says that it is away, or the server itself that it cannot be asked now.
+    async fn refused_as_away(&self, response: Response) -> Fault {
+        let (status, retry_after) = (response.status(), retry_after(response.headers()));
+        let body = self.body(response, MAX_REFUSAL).await.unwrap_or_default();
+        if !self.outage.is_on() {
+            tracing::warn!(url = self.place(), %status, "the server upstream is away");
+        }
+        let own = error_of(&body);
+        Fault::Away(Away {
+            is_own: own.is_some(),
+            error: own.unwrap_or_else(|| refused_with(status)),
+            reached: Reached::Perhaps,
+            status: Some(status.as_u16()),
+            retry_after,
+        })
+    }
+
+    async fn body(&self, response: Response, max: usize) -> Result<Bytes, Fault> {
         let mut body = BytesMut::new();
         let mut chunks = response.bytes_stream();
         while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|error| self.unreachable(error))?;
+            let chunk = chunk.map_err(|error| self.unreachable(error, Reached::Server))?;
             if body.len() + chunk.len() > max {
-                return Err(broken(&format!("The server's answer is longer than {max} bytes")));
+                return Err(Fault::Final(broken(&format!("The server's answer is longer than {max} bytes"))));
             }
             body.extend_from_slice(&chunk);
         }
         Ok(body.freeze())
     }
 
-    fn unreachable(&self, error: reqwest::Error) -> RpcError {
+    /// The error for a connection that could not be made, or broke after a request had reached this.
+    fn unreachable(&self, error: reqwest::Error, reached: Reached) -> Fault {
         // The whole chain goes to the log; it names hosts, which are not the client's business.
         let error = error.without_url();
         let mut causes = Vec::new();
@@ -240,17 +278,72 @@ impl Door {
             causes.push(error.to_string());
             cause = error.source();
         }
-        tracing::warn!(
-            url = self.place(),
-            error = causes.join(": "),
-            "the server upstream cannot be reached"
-        );
-        match error.is_connect() {
-            // Nothing was sent. The link stands nevertheless: the session may be there when the server is back.
-            true => RpcError::refused("The server cannot be reached"),
-            false => broken("The server cannot be reached"),
+        let (url, cause) = (self.place(), causes.join(": "));
+        match self.outage.is_on() {
+            // It was said when it began.
+            true => tracing::debug!(url, error = cause, "the server upstream still cannot be reached"),
+            false => tracing::warn!(url, error = cause, "the server upstream cannot be reached"),
         }
+        let words = "The server cannot be reached";
+        let (error, reached) = match error.is_connect() {
+            // Nothing was sent. The link stands nevertheless: the session may be there when the server is back.
+            true if is_stranger(&error) => return Fault::Final(RpcError::refused(words)),
+            true => (RpcError::refused(words), Reached::Nobody),
+            false => (broken(words), reached),
+        };
+        Fault::Away(Away { error, reached, status: None, is_own: false, retry_after: None })
     }
+}
+
+/// Whether a connection failed because of what answered there, such as a certificate that is not to be trusted. Waiting
+/// does not mend that.
+fn is_stranger(error: &reqwest::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>()
+            && error.kind() == std::io::ErrorKind::InvalidData
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Whether a refusal says that the server behind it is away.
+fn is_away(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
+}
+
+/// How long to wait, if that is said in seconds. A date is rare, and the pauses of our own are no worse.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// The error for a refusal without words of the server's own.
+pub(super) fn refused_with(status: StatusCode) -> RpcError {
+    let words = format!("The server answered {status}");
+    Error::new(Reason::BackendUnavailable, words).with("status", status.as_u16()).to_rpc()
+}
+
+/// The error that the body of a refusal carries.
+pub(super) fn error_of(body: &Bytes) -> Option<RpcError> {
+    match Message::parse(body) {
+        Ok(Message::Response(response)) => response.outcome.err(),
+        // An error without an id is no response, but says what is wrong.
+        _ => error_in(body),
+    }
+}
+
+fn error_in(body: &Bytes) -> Option<RpcError> {
+    #[derive(Deserialize)]
+    struct Carries<'a> {
+        #[serde(borrow)]
+        error: &'a serde_json::value::RawValue,
+    }
+    let carries: Carries<'_> = serde_json::from_slice(body).ok()?;
+    let error = carries.error.get();
+    error.starts_with('{').then(|| RpcError::from_raw(RawJson::trusted(body.slice_ref(error.as_bytes()))))
 }
 
 /// The session that the answer to `initialize` names.

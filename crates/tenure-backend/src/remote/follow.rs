@@ -9,9 +9,10 @@ use tenure_session::port::backend::Reply;
 use tenure_session::runtime::CallContext;
 use tenure_session::{Method, RawJson, RequestId};
 
-use super::door::{Answer, broken, may_pass, resume_after, too_long};
+use super::door::{Answer, may_pass, resume_after, too_long};
 use super::events::Events;
 use super::link::Remote;
+use super::outage::{Away, Fault};
 
 /// How long to wait before coming back, unless the server says.
 const RETRY: Duration = Duration::from_secs(1);
@@ -25,42 +26,54 @@ impl Remote {
         mut events: Events,
         id: &RequestId,
         context: &Arc<CallContext>,
-    ) -> Reply {
+    ) -> Result<Reply, Away> {
         let (mut last, mut retry, mut tries) = (None, RETRY, 0);
         loop {
             while let Some(event) = events.next().await {
                 tries = 0;
                 last = event.id.or(last);
                 if event.too_long.is_some() {
-                    return Err(too_long());
+                    return Ok(Err(too_long()));
                 }
                 let Some(data) = event.data else { continue };
                 if let Some(reply) = self.hear(&data, id, context).await {
-                    return reply;
+                    return Ok(reply);
                 }
             }
             retry = events.retry().unwrap_or(retry);
             let Some(after) = last.as_deref().and_then(resume_after) else {
-                return Err(broken("The server broke off its answer"));
+                return Err(Away::broke_off("The server broke off its answer"));
             };
+            let mut waits = self.door.waits();
             events = loop {
                 tries += 1;
                 if tries > MAX_TRIES {
-                    return Err(broken("The server broke off its answer, and does not go on with it"));
+                    return Err(Away::broke_off(
+                        "The server broke off its answer, and does not go on with it",
+                    ));
                 }
                 tokio::time::sleep(retry).await;
                 match self.door.get(&self.visit, Some(after.clone())).await {
                     Ok(Answer::Stream(events)) => break events,
                     // It does not know the session any more, or cannot resume. Only the first costs other requests theirs.
-                    Ok(Answer::Unknown) if self.is_gone().await => return Err(self.lost()),
+                    Ok(Answer::Unknown) if self.is_gone().await => return Ok(Err(self.lost())),
                     Ok(Answer::Unknown) => {
-                        return Err(broken("The server broke off its answer, and cannot go on with it"));
+                        return Err(Away::broke_off(
+                            "The server broke off its answer, and cannot go on with it",
+                        ));
                     }
                     Ok(Answer::Refused(status, _)) if may_pass(status) => {}
                     Ok(Answer::Accepted | Answer::Json(_) | Answer::Refused(..)) => {
-                        return Err(broken("The server broke off its answer"));
+                        return Err(Away::broke_off("The server broke off its answer"));
                     }
-                    Err(_) => {}
+                    // As long as it is waited for, that it is away is no try.
+                    Err(Fault::Away(away)) => {
+                        if let Some(pause) = waits.pause(&away) {
+                            tries -= 1;
+                            tokio::time::sleep(pause.saturating_sub(retry)).await;
+                        }
+                    }
+                    Err(Fault::Final(_)) => {}
                 }
             };
         }

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tenure_session::message;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
+use tenure_session::rules::{self, Repeat};
 use tenure_session::runtime::Outlet;
 use tenure_session::{Method, Notification, Reason, RequestId, RpcError};
 use tokio::sync::mpsc;
@@ -21,6 +22,7 @@ use super::door::{Answer, Door, Visit, may_pass};
 use super::events::Events;
 use super::link::refusal;
 use super::notes::Notes;
+use super::outage::{Fault, Reached};
 use super::stay::part;
 use crate::handshake::params_for;
 use crate::traffic::{Sent, Traffic, gone};
@@ -44,12 +46,12 @@ pub(super) struct Stream {
 ///
 /// # Errors
 /// When nothing can be said of how it speaks, or its endpoint is somewhere else.
-pub(super) async fn begin(door: &Door) -> Result<Option<Stream>, RpcError> {
+pub(super) async fn begin(door: &Door) -> Result<Option<Stream>, Fault> {
     let named = async {
         let mut events = match door.get(&Visit::default(), None).await? {
             Answer::Stream(events) => events,
             Answer::Refused(status, body) if may_pass(status) || matches!(status.as_u16(), 401 | 403) => {
-                return Err(refusal(Answer::Refused(status, body)));
+                return Err(Fault::Final(refusal(Answer::Refused(status, body))));
             }
             _ => return Ok(None),
         };
@@ -58,11 +60,11 @@ pub(super) async fn begin(door: &Door) -> Result<Option<Stream>, RpcError> {
     // A server that speaks otherwise may have a stream here too, with nothing on it.
     let Ok(named) = tokio::time::timeout(FIRST, named).await else { return Ok(None) };
     let Some((name, events)) = named? else { return Ok(None) };
-    Ok(Some(Stream { endpoint: door.at(&name)?, events }))
+    Ok(Some(Stream { endpoint: door.at(&name).map_err(Fault::Final)?, events }))
 }
 
 /// Opens a session on a stream.
-pub(super) async fn open(stream: Stream, open: Open) -> Result<Opened, RpcError> {
+pub(super) async fn open(stream: Stream, open: &Open) -> Result<Opened, RpcError> {
     let Stream { endpoint, events } = stream;
     let (out, answers) = mpsc::channel(OUT);
     let (notes, waiting) = Notes::new();
@@ -78,10 +80,10 @@ pub(super) async fn open(stream: Stream, open: Open) -> Result<Opened, RpcError>
         spawn(answer(Arc::clone(&talk), answers)),
     ];
     let link = SseLink { talk: Arc::clone(&talk), tasks: Mutex::new(Some(tasks)) };
-    let params = params_for(&open);
+    let params = params_for(open);
     let body = message::write_request(&RequestId::from_number(0), &Method::Initialize, Some(&params));
     let answer = talk.traffic.await_handshake();
-    let result = talk.exchange(body, answer).await??;
+    let result = talk.exchange(body, Repeat::Safe, answer).await??;
     Ok(Opened { link: Box::new(link), result })
 }
 
@@ -118,11 +120,11 @@ impl Talk {
         }
     }
 
-    async fn request(&self, sent: &mut Sent, body: Bytes) -> Reply {
+    async fn request(&self, sent: &mut Sent, body: Bytes, repeat: Repeat) -> Reply {
         self.notes.all_said().await?;
         sent.is_taken = true;
         let answer = async { (&mut sent.answer).await.unwrap_or_else(|_| Err(gone())) };
-        match self.exchange(body, answer).await {
+        match self.exchange(body, repeat, answer).await {
             Ok(reply) => reply,
             Err(refused) => {
                 sent.is_taken = false;
@@ -131,38 +133,58 @@ impl Talk {
         }
     }
 
-    /// Posts a request and waits for its answer on the stream.
+    /// Posts a request and waits for its answer on the stream. As long as the stream is there, a request that the server
+    /// did not take is posted again, and so is any that it may have taken if that is safe.
     ///
     /// # Errors
     /// When the server did not take it.
-    async fn exchange(&self, body: Bytes, answer: impl Future<Output = Reply>) -> Result<Reply, RpcError> {
-        let mut post = Box::pin(post(Arc::clone(&self.endpoint), body));
-        let mut answer = std::pin::pin!(answer);
-        // Side by side: some servers end the POST only when they have answered, and may ask something before that.
-        let posted = tokio::select! {
-            biased;
-            reply = &mut answer => {
-                // It is left to end by itself, so that its connection can be used again.
-                part(async move { drop(post.await) });
-                return Ok(reply);
+    async fn exchange(
+        &self,
+        body: Bytes,
+        repeat: Repeat,
+        answer: impl Future<Output = Reply>,
+    ) -> Result<Reply, RpcError> {
+        let (mut answer, mut waits) = (std::pin::pin!(answer), self.endpoint.waits());
+        loop {
+            let mut post = Box::pin(post(Arc::clone(&self.endpoint), body.clone()));
+            // Side by side: some servers end the POST only when they have answered, and may ask something before that.
+            let posted = tokio::select! {
+                biased;
+                reply = &mut answer => {
+                    // It is left to end by itself, so that its connection can be used again.
+                    part(async move { drop(post.await) });
+                    return Ok(reply);
+                }
+                posted = &mut post => posted,
+            };
+            let fault = match posted {
+                Ok(Answer::Accepted | Answer::Json(_) | Answer::Stream(_)) => return Ok(answer.await),
+                Ok(Answer::Unknown) => {
+                    self.forgotten();
+                    return Err(RpcError::refused("The server has forgotten the session"));
+                }
+                Ok(answer) => return Err(refusal(answer)),
+                Err(fault) => fault,
+            };
+            // When the server ends, the stream does too, but that may be seen later; only then is it known that the
+            // session is gone. The request may also have arrived before its connection broke.
+            match tokio::time::timeout(MOMENT, &mut answer).await {
+                Ok(Err(_)) if self.notes.is_over() => return Err(fault.into_error()),
+                Ok(reply) => return Ok(reply),
+                Err(_) => {}
             }
-            posted = &mut post => posted,
-        };
-        let refused = match posted {
-            Ok(Answer::Accepted | Answer::Json(_) | Answer::Stream(_)) => return Ok(answer.await),
-            Ok(Answer::Unknown) => {
-                self.forgotten();
-                return Err(RpcError::refused("The server has forgotten the session"));
+            let away = match fault {
+                Fault::Away(away) if away.reached == Reached::Nobody || repeat == Repeat::Safe => away,
+                Fault::Away(away) => return Ok(Err(away.unrepeated())),
+                Fault::Final(error) => return Err(error),
+            };
+            let Some(pause) = waits.pause(&away) else { return Err(away.error) };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                reply = &mut answer => {
+                    return if self.notes.is_over() { Err(away.error) } else { Ok(reply) };
+                }
             }
-            Ok(answer) => return Err(refusal(answer)),
-            Err(error) => error,
-        };
-        // When the server ends, the stream does too, but that may be seen later; only then is it known that the
-        // session is gone. The request may also have arrived before its connection broke.
-        match tokio::time::timeout(MOMENT, answer).await {
-            Ok(Err(_)) if self.notes.is_over() => Err(refused),
-            Ok(reply) => Ok(reply),
-            Err(_) => Err(refused),
         }
     }
 
@@ -184,7 +206,7 @@ impl Talk {
 }
 
 /// Posts a message. The endpoint names the session, and so what is refused may be the session.
-async fn post(endpoint: Arc<Door>, message: Bytes) -> Result<Answer, RpcError> {
+async fn post(endpoint: Arc<Door>, message: Bytes) -> Result<Answer, Fault> {
     Ok(endpoint.post(&Visit::default(), message).await?.within_session())
 }
 
@@ -235,11 +257,11 @@ impl Link for SseLink {
         };
         let id = RequestId::from_number(sent.number);
         let body = message::write_request(&id, &request.method, request.params.as_ref());
-        let talk = Arc::clone(&self.talk);
+        let (talk, repeat) = (Arc::clone(&self.talk), rules::repeat(&request.method));
         Box::pin(async move {
             tokio::select! {
                 biased;
-                reply = talk.request(&mut sent, body) => reply,
+                reply = talk.request(&mut sent, body, repeat) => reply,
                 // The server is told when `sent` is dropped, as it is when the time is up.
                 () = context.cancelled() => Err(RpcError::of(Reason::Cancelled, "The request was cancelled")),
             }

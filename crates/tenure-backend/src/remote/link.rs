@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,14 +12,16 @@ use serde::Deserialize;
 use tenure_session::message::{self, Message};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
+use tenure_session::rules::{self, Repeat};
 use tenure_session::runtime::{CallContext, Outlet};
-use tenure_session::{Error, Method, Notification, RawJson, Reason, RequestId, RpcError};
+use tenure_session::{Method, Notification, RawJson, Reason, Request, RequestId, RpcError};
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::door::{Answer, Door, Visit, broken};
+use super::door::{Answer, Door, Visit, broken, error_of, refused_with};
 use super::listen::listen;
 use super::notes::Notes;
+use super::outage::{Away, Fault, Reached, Waits};
 use super::questions::{Questions, answer};
 use super::stay::{FAREWELL, Stay, part};
 use crate::handshake::params_for;
@@ -29,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a request waits for the stream of what belongs to no request.
 const HEAD_START: Duration = Duration::from_millis(500);
+/// How many pages of tools are looked through for one that may be called twice.
+const MAX_PAGES: usize = 64;
 /// Errors of a server that speaks the stateless protocol, and so not the oldest transport.
 const NEWER: RangeInclusive<i64> = -32022..=-32020;
 /// The same server may not know `initialize` at all.
@@ -47,18 +51,26 @@ pub(super) struct Remote {
     opening: watch::Sender<bool>,
     /// Questions to the client under way.
     pub(super) questions: Arc<Questions>,
+    /// The server has forgotten the session.
+    is_forgotten: AtomicBool,
 }
 
 /// Why there is no session.
 pub(super) struct NotOpened {
-    pub(super) error: RpcError,
+    pub(super) fault: Fault,
     /// The server takes no messages at this place; it may speak another transport.
     pub(super) takes_no_post: bool,
 }
 
+impl From<Fault> for NotOpened {
+    fn from(fault: Fault) -> Self {
+        Self { fault, takes_no_post: false }
+    }
+}
+
 impl From<RpcError> for NotOpened {
     fn from(error: RpcError) -> Self {
-        Self { error, takes_no_post: false }
+        Fault::Final(error).into()
     }
 }
 
@@ -77,7 +89,9 @@ pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpe
         Answer::Json(body) => outcome(door, &body, &id).unwrap_or_else(|| Err(no_answer()))?,
         Answer::Stream(mut events) => loop {
             let Some(event) = events.next().await else {
-                return Err(broken("The server broke off its answer to initialize").into());
+                return Err(
+                    Fault::Away(Away::broke_off("The server broke off its answer to initialize")).into()
+                );
             };
             if let Some(outcome) = event.data.and_then(|data| outcome(door, &data, &id)) {
                 break outcome?;
@@ -88,7 +102,7 @@ pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpe
                 matches!(&answer, Answer::Refused(status, _) if matches!(status.as_u16(), 400 | 404 | 405));
             let error = refusal(answer);
             let is_newer = NEWER.contains(&error.code()) || error.code() == METHOD_NOT_FOUND;
-            return Err(NotOpened { takes_no_post: is_status && !is_newer, error });
+            return Err(NotOpened { takes_no_post: is_status && !is_newer, fault: Fault::Final(error) });
         }
     };
     let answered = result.read::<Answered>().ok();
@@ -103,6 +117,7 @@ pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpe
         notes,
         opening: watch::Sender::new(false),
         questions,
+        is_forgotten: AtomicBool::new(false),
     });
     let link = RemoteLink {
         stay: Mutex::new(Some(stay)),
@@ -130,7 +145,7 @@ async fn speak(remote: Arc<Remote>, mut waiting: mpsc::Receiver<Bytes>) {
 impl Remote {
     /// Posts something that has no answer. A server that does not take it must not hold up what comes after it.
     pub(super) async fn say(&self, message: Bytes) {
-        let Ok(said) = tokio::time::timeout(PATIENCE, self.door.post(&self.visit, message)).await else {
+        let Ok(said) = tokio::time::timeout(PATIENCE, self.post_when_back(message)).await else {
             tracing::warn!(url = self.door.place(), "the server upstream did not take a message in time");
             return;
         };
@@ -141,6 +156,26 @@ impl Remote {
                 tracing::warn!(url = self.door.place(), %status, "the server upstream refused a message");
             }
             Err(_) => {}
+        }
+    }
+
+    /// Posts something when the server is there. What may have reached it is not said twice.
+    async fn post_when_back(&self, message: Bytes) -> Result<Answer, Fault> {
+        let mut waits = self.door.waits();
+        loop {
+            let fault = match self.door.post(&self.visit, message.clone()).await {
+                Err(fault) => fault,
+                said => return said,
+            };
+            let pause = match &fault {
+                Fault::Away(away) if away.reached == Reached::Nobody => waits.pause(away),
+                Fault::Away(_) | Fault::Final(_) => None,
+            };
+            let Some(pause) = pause else { return Err(fault) };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.notes.ended() => return Err(fault),
+            }
         }
     }
 
@@ -166,6 +201,7 @@ impl Remote {
             session = self.outlet.session_label(),
             "the server upstream has forgotten the session"
         );
+        self.is_forgotten.store(true, Ordering::Release);
         self.outlet.link_lost();
     }
 
@@ -175,8 +211,84 @@ impl Remote {
         broken("The server has forgotten the session")
     }
 
-    async fn request(self: &Arc<Self>, id: &RequestId, body: Bytes, context: &Arc<CallContext>) -> Reply {
-        self.notes.all_said().await?;
+    /// Sends a request, again and again while the server is away and that is safe.
+    async fn request(self: Arc<Self>, request: Request, context: Arc<CallContext>) -> Reply {
+        let (mut waits, mut is_safe) = (self.door.waits(), false);
+        loop {
+            let away = match self.attempt(&request, &context).await {
+                Ok(reply) => return reply,
+                Err(away) => away,
+            };
+            self.wait(&request, away, &mut waits, &mut is_safe).await?;
+            context.begins_again();
+        }
+    }
+
+    /// A request of our own, in the middle of another.
+    fn inquire(self: &Arc<Self>, request: Request, context: CallContext) -> BoxFuture<Reply> {
+        Box::pin(Arc::clone(self).request(request, Arc::new(context)))
+    }
+
+    /// Waits for a server that is away, until a request may be sent again.
+    ///
+    /// # Errors
+    /// When it must not be, or the patience is over.
+    async fn wait(
+        self: &Arc<Self>,
+        request: &Request,
+        away: Away,
+        waits: &mut Waits<'_>,
+        is_safe: &mut bool,
+    ) -> Result<(), RpcError> {
+        let repeat = match away.reached {
+            Reached::Nobody => Repeat::Safe,
+            Reached::Perhaps | Reached::Server if *is_safe => Repeat::Safe,
+            Reached::Perhaps | Reached::Server => rules::repeat(&request.method),
+        };
+        let pause = waits.pause(&away).filter(|_| repeat != Repeat::Never);
+        let Some(pause) = pause else {
+            return Err(if repeat == Repeat::Safe { away.error } else { away.unrepeated() });
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            // The session gets another link, and decides what to repeat on that.
+            () = self.notes.ended() => return Err(away.error),
+        }
+        if repeat == Repeat::AskTool {
+            if !self.may_be_called_twice(request).await {
+                // Whoever serves the session next can say it.
+                let is_lost = self.is_forgotten.load(Ordering::Acquire);
+                return Err(if is_lost { away.error } else { away.unrepeated() });
+            }
+            *is_safe = true;
+        }
+        tracing::info!(method = %request.method, url = self.door.place(), "sent again to a server that was away");
+        Ok(())
+    }
+
+    /// Whether the tool that is called says that calling it twice does no harm.
+    async fn may_be_called_twice(self: &Arc<Self>, call: &Request) -> bool {
+        let Some(name) = rules::tool_name(call.params.as_ref()) else { return false };
+        let mut params = RawJson::EMPTY_OBJECT;
+        for _ in 0..MAX_PAGES {
+            let id = RequestId::from_text("tenure-upstream");
+            let list = Request { id, method: Method::ToolsList, params: Some(params) };
+            let Ok(context) = self.outlet.inquiry(&list) else { return false };
+            let Ok(page) = self.inquire(list, context).await else { return false };
+            let (tools, next) = rules::repeatable_tools(&page);
+            if tools.contains(&name) {
+                return true;
+            }
+            let Some(next) = next else { return false };
+            params = RawJson::of(&serde_json::json!({ "cursor": next }));
+        }
+        false
+    }
+
+    async fn attempt(self: &Arc<Self>, request: &Request, context: &Arc<CallContext>) -> Result<Reply, Away> {
+        if let Err(over) = self.notes.all_said().await {
+            return Ok(Err(over));
+        }
         if *self.opening.borrow() {
             let mut opening = self.opening.subscribe();
             if tokio::time::timeout(HEAD_START, opening.wait_for(|opening| !opening)).await.is_err() {
@@ -184,16 +296,29 @@ impl Remote {
                 self.opened();
             }
         }
+        // One of its own for every attempt: the server may still work on the last.
+        let id = self.next_id();
+        let body = message::write_request(&id, &request.method, request.params.as_ref());
         let mut unanswered = Unanswered { remote: Arc::clone(self), id: id.clone(), is_answered: false };
-        let reply = self.post(id, body, context).await;
-        unanswered.is_answered = true;
+        let reply = self.post(&id, body, context).await;
+        unanswered.is_answered = reply.as_ref().map_or_else(|away| away.reached == Reached::Nobody, |_| true);
         reply
     }
 
-    async fn post(self: &Arc<Self>, id: &RequestId, body: Bytes, context: &Arc<CallContext>) -> Reply {
-        match self.door.post(&self.visit, body).await? {
+    async fn post(
+        self: &Arc<Self>,
+        id: &RequestId,
+        body: Bytes,
+        context: &Arc<CallContext>,
+    ) -> Result<Reply, Away> {
+        let answer = match self.door.post(&self.visit, body).await {
+            Ok(answer) => answer,
+            Err(Fault::Away(away)) => return Err(away),
+            Err(Fault::Final(error)) => return Ok(Err(error)),
+        };
+        Ok(match answer {
             Answer::Json(body) => self.hear(&body, id, context).await.unwrap_or_else(|| Err(no_answer())),
-            Answer::Stream(events) => self.follow(events, id, context).await,
+            Answer::Stream(events) => return self.follow(events, id, context).await,
             Answer::Unknown if self.visit.session.is_some() => {
                 self.forgotten();
                 Err(RpcError::refused("The server has forgotten the session"))
@@ -206,7 +331,7 @@ impl Remote {
                 }
                 error => error,
             }),
-        }
+        })
     }
 
     /// The stream of what belongs to no request is there, or will not be.
@@ -262,34 +387,11 @@ pub(super) fn no_answer() -> RpcError {
 /// The error for an answer that is none: the server's own, if it sent one.
 pub(super) fn refusal(answer: Answer) -> RpcError {
     match answer {
-        Answer::Refused(status, body) => error_of(&body).unwrap_or_else(|| {
-            let words = format!("The server answered {status}");
-            Error::new(Reason::BackendUnavailable, words).with("status", status.as_u16()).to_rpc()
-        }),
+        Answer::Refused(status, body) => error_of(&body).unwrap_or_else(|| refused_with(status)),
         Answer::Unknown => broken("The server has forgotten the session"),
         Answer::Accepted => broken("The server took the request and gave no answer"),
         Answer::Json(_) | Answer::Stream(_) => no_answer(),
     }
-}
-
-/// The error that the body of a refusal carries.
-pub(super) fn error_of(body: &Bytes) -> Option<RpcError> {
-    match Message::parse(body) {
-        Ok(Message::Response(response)) => response.outcome.err(),
-        // An error without an id is no response, but says what is wrong.
-        _ => error_in(body),
-    }
-}
-
-fn error_in(body: &Bytes) -> Option<RpcError> {
-    #[derive(Deserialize)]
-    struct Carries<'a> {
-        #[serde(borrow)]
-        error: &'a serde_json::value::RawValue,
-    }
-    let carries: Carries<'_> = serde_json::from_slice(body).ok()?;
-    let error = carries.error.get();
-    error.starts_with('{').then(|| RpcError::from_raw(RawJson::trusted(body.slice_ref(error.as_bytes()))))
 }
 
 struct RemoteLink {
@@ -305,12 +407,10 @@ impl Link for RemoteLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
         let Call { request, context } = call;
         let (remote, context) = (Arc::clone(&self.remote), Arc::new(context));
-        let id = remote.next_id();
-        let body = message::write_request(&id, &request.method, request.params.as_ref());
         Box::pin(async move {
             tokio::select! {
                 biased;
-                reply = remote.request(&id, body, &context) => reply,
+                reply = Arc::clone(&remote).request(request, Arc::clone(&context)) => reply,
                 () = context.cancelled() => Err(RpcError::of(Reason::Cancelled, "The request was cancelled")),
                 () = remote.left_behind() => Err(broken("The session's link to the server has ended")),
             }

@@ -13,6 +13,7 @@ use tenure_session::{Reason, RpcError};
 use tokio::time::Instant;
 
 use super::door::Door;
+use super::outage::Fault;
 use super::{http_sse, link};
 
 /// How long a server is taken to speak the older transport only.
@@ -28,28 +29,44 @@ impl Manner {
         Self { older_since: Mutex::default() }
     }
 
-    /// Opens a session there, in whichever way the server speaks.
+    /// Opens a session there, in whichever way the server speaks. A server that is away is waited for: a session that
+    /// it may have begun twice does no harm.
     pub(super) async fn open(&self, door: &Arc<Door>, open: Open) -> Result<Opened, RpcError> {
+        let mut waits = door.waits();
+        loop {
+            let away = match self.attempt(door, &open).await {
+                Ok(opened) => return Ok(opened),
+                Err(Fault::Final(error)) => return Err(error),
+                Err(Fault::Away(away)) => away,
+            };
+            match waits.pause(&away) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(away.error),
+            }
+        }
+    }
+
+    async fn attempt(&self, door: &Arc<Door>, open: &Open) -> Result<Opened, Fault> {
         if self.is_older() {
             if let Some(stream) = http_sse::begin(door).await? {
-                return http_sse::open(stream, open).await;
+                return http_sse::open(stream, open).await.map_err(Fault::Final);
             }
             *self.older_since.lock() = None;
         }
-        let refused = match link::open(door, &open).await {
+        let refused = match link::open(door, open).await {
             Ok(opened) => return Ok(opened),
-            Err(refused) if !refused.takes_no_post => return Err(refused.error),
-            Err(refused) => refused.error,
+            Err(refused) if !refused.takes_no_post => return Err(refused.fault),
+            Err(refused) => refused.fault.into_error(),
         };
         match http_sse::begin(door).await {
             Ok(Some(stream)) => {
                 tracing::info!(url = door.place(), "the server upstream speaks HTTP+SSE");
                 *self.older_since.lock() = Some(Instant::now());
-                http_sse::open(stream, open).await
+                http_sse::open(stream, open).await.map_err(Fault::Final)
             }
             // What the server itself wrote says more than that this was in vain too.
-            Err(error) if refused.is(Reason::BackendUnavailable) => Err(error),
-            Ok(None) | Err(_) => Err(refused),
+            Err(fault) if refused.is(Reason::BackendUnavailable) => Err(fault),
+            Ok(None) | Err(_) => Err(Fault::Final(refused)),
         }
     }
 

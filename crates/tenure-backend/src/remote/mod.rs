@@ -5,7 +5,7 @@
 //! no request comes on a stream of its own (`listen`). A server that has forgotten the session says 404: the link is then lost, and the runtime opens
 //! another and repeats what was refused. Notifications keep their place among the requests (`notes`), what the
 //! server asks of the client is bounded (`questions`), and whatever becomes of a session here, the one there is ended
-//! (`stay`). Nothing of the client's own credentials is passed on.
+//! (`stay`). A server that is away is waited for (`outage`). Nothing of the client's own credentials is passed on.
 //! Over HTTP+SSE a session there is one stream, and lives as long as that (`http_sse`).
 //!
 //! All that is for servers with sessions. Requests without one, of the modern era, are posted as they are ([`modern`]).
@@ -19,6 +19,7 @@ mod listen;
 mod manner;
 pub mod modern;
 mod notes;
+mod outage;
 mod questions;
 mod sse;
 mod stay;
@@ -46,6 +47,9 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     /// The largest message from it.
     pub max_message_bytes: usize,
+    /// How long it is waited for while it is away. Should be less than whoever opens the link waits, who otherwise does
+    /// not hear why it failed. Zero: requests fail at once.
+    pub patience: Duration,
 }
 
 impl Upstream {
@@ -56,6 +60,7 @@ impl Upstream {
             headers: Vec::new(),
             connect_timeout: Duration::from_secs(5),
             max_message_bytes: 16 << 20,
+            patience: Duration::from_secs(60),
         }
     }
 }

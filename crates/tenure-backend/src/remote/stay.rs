@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderValue;
 use reqwest::Response;
-use tenure_session::RpcError;
 use tokio_util::sync::CancellationToken;
 
 use super::door::{Door, Visit, broken, session_in};
+use super::outage::Fault;
 
 /// How long the end of a session there may take.
 pub(super) const FAREWELL: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ pub(super) struct Stay {
 
 impl Stay {
     /// Posts `initialize`. Whatever session the server names is ended, also if nobody waits for its name any more.
-    pub(super) async fn begin(door: &Arc<Door>, initialize: Bytes) -> Result<(Response, Self), RpcError> {
+    pub(super) async fn begin(door: &Arc<Door>, initialize: Bytes) -> Result<(Response, Self), Fault> {
         let (waited_for, door) = (CancellationToken::new(), Arc::clone(door));
         let given_up = waited_for.clone();
         let _waiting = waited_for.drop_guard();
@@ -38,12 +38,12 @@ impl Stay {
             let response = tokio::select! {
                 biased;
                 response = door.send(&visit, initialize) => response?,
-                () = late => return Err(broken("The server did not answer initialize")),
+                () = late => return Err(Fault::Final(broken("The server did not answer initialize"))),
             };
             visit.session = session_in(&response);
             Ok((response, Self { door, visit }))
         });
-        posting.await.unwrap_or_else(|_| Err(broken("The server could not be asked")))
+        posting.await.unwrap_or_else(|_| Err(Fault::Final(broken("The server could not be asked"))))
     }
 
     /// The server has said which revision it speaks.

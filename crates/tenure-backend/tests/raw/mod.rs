@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// One request as it came.
 #[derive(Clone, Debug)]
@@ -34,22 +35,31 @@ pub(crate) struct Raw {
     pub(crate) url: String,
     asked: mpsc::UnboundedReceiver<Asked>,
     gone: mpsc::UnboundedReceiver<()>,
+    serving: JoinHandle<()>,
 }
 
 impl Raw {
     /// A server that answers the requests of each number like this.
     pub(crate) async fn start(answer: impl Fn(usize, &Asked) -> Answer + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), answer)
+    }
+
+    /// The same at an address that was used before.
+    pub(crate) fn on(
+        listener: TcpListener,
+        answer: impl Fn(usize, &Asked) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         #[expect(clippy::disallowed_methods, reason = "a test reads it all")]
         let ((tell_asked, asked), (tell_gone, gone)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
         let (answer, number) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
         #[expect(clippy::disallowed_methods, reason = "ends with the test")]
-        tokio::spawn(async move {
+        let serving = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 let (answer, number) = (Arc::clone(&answer), Arc::clone(&number));
                 let (tell_asked, tell_gone) = (tell_asked.clone(), tell_gone.clone());
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     let Some(asked) = read(&mut stream).await else { return };
                     let answer = answer(number.fetch_add(1, Ordering::SeqCst), &asked);
                     let _ = tell_asked.send(asked);
@@ -67,7 +77,14 @@ impl Raw {
                 });
             }
         });
-        Self { url, asked, gone }
+        Self { url, asked, gone, serving }
+    }
+
+    /// Ends it, as a kill does: nothing listens any more, and every connection breaks. Returns its address.
+    pub(crate) async fn stop(self) -> String {
+        self.serving.abort();
+        drop(self.serving.await);
+        self.url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned()
     }
 
     /// The next request that came.

@@ -1,6 +1,7 @@
 //! What servers of one era or the other say when they are asked in the words of each.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use tenure_backend::remote::{RemoteBackend, Upstream};
@@ -35,7 +36,8 @@ async fn opened(url: &str) -> Result<Opened, RpcError> {
         outlet: Outlet::of_stage(&stage),
         fanout: Fanout::new(Route::MAIN),
     };
-    soon(RemoteBackend::new(&Upstream::new(url)).unwrap().open(open)).await
+    let upstream = Upstream { patience: Duration::ZERO, ..Upstream::new(url) };
+    soon(RemoteBackend::new(&upstream).unwrap().open(open)).await
 }
 
 fn is_initialize(asked: &Asked) -> bool {

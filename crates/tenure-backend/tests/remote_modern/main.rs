@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod away;
 mod eras;
 mod faults;
 mod headers;
@@ -25,7 +26,12 @@ fn client() -> Arc<FakeClient> {
 
 /// A responder in front of whoever listens there.
 fn responder(url: &str) -> RemoteResponder {
-    let upstream = Upstream { max_message_bytes: 4096, ..Upstream::new(url) };
+    patient(url, Duration::ZERO)
+}
+
+/// The same, which waits for a server that is away.
+fn patient(url: &str, patience: Duration) -> RemoteResponder {
+    let upstream = Upstream { max_message_bytes: 4096, patience, ..Upstream::new(url) };
     RemoteResponder::new(&upstream).unwrap()
 }
 

@@ -157,6 +157,8 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     /// The largest message from it.
     pub max_message_bytes: usize,
+    /// How long it is waited for while it is away.
+    pub patience: Duration,
     /// Which revisions it speaks.
     pub era: Speaks,
 }
@@ -200,6 +202,8 @@ impl Default for Upstream {
             headers: Vec::new(),
             connect_timeout: Duration::from_secs(5),
             max_message_bytes: 16 << 20,
+            // As long as for a program that comes up.
+            patience: Limits::default().initialize_timeout,
             era: Speaks::Auto,
         }
     }

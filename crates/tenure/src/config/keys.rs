@@ -236,6 +236,9 @@ keys! {
     "upstream.connect_timeout": Span => config.upstream.connect_timeout;
     /// The largest message from it.
     "upstream.max_message": Size<1024> => config.upstream.max_message_bytes;
+    /// How long it is waited for while it is away, counted from when that was first noticed; no longer than
+    /// `timeouts.initialize`. `0s`: requests fail at once.
+    "upstream.patience": SpanOrZero => config.upstream.patience;
     /// Which revisions it speaks: `legacy` those with sessions, `modern` 2026-07-28 and later, `auto` to find out. A
     /// client of the other kind is served all the same.
     "upstream.era": OneOf<Speaks> => config.upstream.era;

@@ -105,6 +105,7 @@ fn no_sources_show_the_defaults() {
         headers = []                             # default
         connect_timeout = "5s"                   # default
         max_message = "16MiB"                    # default
+        patience = "1m"                          # default
         era = "auto"                             # default
 
         [session]

@@ -10,6 +10,7 @@
 )]
 
 mod asking;
+mod away;
 mod bridging;
 mod bytes;
 mod crashing;

@@ -28,7 +28,8 @@ async fn gateway(url: &str) -> Node {
 }
 
 async fn gateway_with(url: &str, settings: &[(&str, &str)]) -> Node {
-    let settings = [&[("upstream.url", url)][..], settings].concat();
+    // Most tests are not about waiting for a server that is away; those that are say how long.
+    let settings = [&[("upstream.url", url), ("upstream.patience", "0s")][..], settings].concat();
     Node::start(&config(&settings)).await.expect("a node")
 }
 

@@ -7,6 +7,9 @@
 //! call's context in order. Streams are not resumed: there is nothing to resume them by. Dropping the future closes
 //! the connection, and that is how the server hears that nobody waits any more.
 //!
+//! A server that is away is waited for, and gets the request again if it was not sent, or if doing it twice does no harm.
+//! Otherwise the request ends as interrupted.
+//!
 //! A server that does not like the headers of a `tools/call` (-32020) did not carry it out. Then the tools are
 //! listed anew and it is asked once more, and never more often.
 //!
@@ -28,11 +31,13 @@ use tenure_session::exchange::Meta;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Reply};
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, Reason, Request, RequestId, Route, RpcError};
+use tenure_session::rules::{self, Repeat};
+use tenure_session::{Method, RawJson, Reason, Request, RequestId, Route, RpcError};
 
 use self::tools::Tools;
 use super::Upstream;
 use super::door::Door;
+use super::outage::{Away, Reached, Waits};
 
 /// How many pages of tools are asked for to find one.
 const PAGES: usize = 32;
@@ -124,12 +129,62 @@ impl Server {
         attempt
     }
 
+    /// Asks the server, again and again while it is away and that is safe.
     async fn once(&self, request: &Request, meta: &Meta, context: &CallContext) -> Attempt {
-        let tool = self.tools.of_call(&context.caller().principal, request);
-        match headers::write(request, &meta.version, tool.as_ref(), context.caller().traceparent.as_deref()) {
-            Ok(headers) => self.post(request, headers, Some(context)).await,
-            Err(error) => not_asked(error),
+        let (mut waits, mut is_safe) = (self.door.waits(), false);
+        loop {
+            let tool = self.tools.of_call(&context.caller().principal, request);
+            let traceparent = context.caller().traceparent.as_deref();
+            let headers = match headers::write(request, &meta.version, tool.as_ref(), traceparent) {
+                Ok(headers) => headers,
+                Err(error) => return not_asked(error),
+            };
+            let away = match self.post(request, headers, Some(context)).await {
+                Ok(attempt) => return attempt,
+                Err(away) => away,
+            };
+            let status = away.status;
+            if let Err(error) = self.wait((request, meta, context), away, &mut waits, &mut is_safe).await {
+                return Attempt { way: Way::Http(status), answer: Answer::Nothing(error) };
+            }
+            context.begins_again();
         }
+    }
+
+    /// Waits for a server that is away, until a request may be sent again.
+    ///
+    /// # Errors
+    /// When it must not be, or the patience is over.
+    async fn wait(
+        &self,
+        (request, meta, context): (&Request, &Meta, &CallContext),
+        away: Away,
+        waits: &mut Waits<'_>,
+        is_safe: &mut bool,
+    ) -> Result<(), RpcError> {
+        let repeat = match away.reached {
+            Reached::Nobody => Repeat::Safe,
+            // Its client has to know that it may have missed something.
+            Reached::Perhaps | Reached::Server if request.method == Method::Listen => return Err(away.error),
+            Reached::Perhaps | Reached::Server if *is_safe => Repeat::Safe,
+            Reached::Perhaps | Reached::Server => repeat(&request.method),
+        };
+        let Some(pause) = waits.pause(&away).filter(|_| repeat != Repeat::Never) else {
+            return Err(if repeat == Repeat::Safe { away.error } else { away.unrepeated() });
+        };
+        tokio::time::sleep(pause).await;
+        if repeat == Repeat::AskTool {
+            let name = rules::tool_name(request.params.as_ref());
+            let is_it = |page: &RawJson| {
+                name.as_ref().is_some_and(|name| rules::repeatable_tools(page).0.contains(name))
+            };
+            if !self.find_page(meta, context, is_it).await {
+                return Err(away.unrepeated());
+            }
+            *is_safe = true;
+        }
+        tracing::info!(method = %request.method, url = self.door.place(), "sent again to a server that was away");
+        Ok(())
     }
 
     /// A result of a type that nobody knows is no result. Of a list of tools, those go that make no sense.
@@ -144,8 +199,18 @@ impl Server {
 
     /// Lists tools until the one that is called is among them. What becomes of it is seen when it is called again.
     async fn list_anew(&self, call: &Request, meta: &Meta, context: &CallContext) {
+        self.find_page(meta, context, |page| tools::names(page, call)).await;
+    }
+
+    /// Lists tools until a page is as wanted, and says whether one is. Learns from all of them.
+    async fn find_page(
+        &self,
+        meta: &Meta,
+        context: &CallContext,
+        is_wanted: impl Fn(&RawJson) -> bool,
+    ) -> bool {
         let principal = &context.caller().principal;
-        let mut cursor = None;
+        let (mut cursor, mut waits) = (None, self.door.waits());
         for _ in 0..PAGES {
             let request = Request {
                 id: RequestId::from_text("tools"),
@@ -153,18 +218,38 @@ impl Server {
                 params: Some(tools::listing(meta, cursor.as_deref())),
             };
             let traceparent = context.caller().traceparent.as_deref();
-            let Ok(headers) = headers::write(&request, &meta.version, None, traceparent) else { return };
-            // What is said meanwhile is not about the client's request.
-            let Answer::Said(Ok(page)) = self.post(&request, headers, None).await.answer else { return };
+            let page = loop {
+                let Ok(headers) = headers::write(&request, &meta.version, None, traceparent) else {
+                    return false;
+                };
+                // What is said meanwhile is not about the client's request.
+                match self.post(&request, headers, None).await {
+                    Ok(Attempt { answer: Answer::Said(Ok(page)), .. }) => break page,
+                    Ok(_) => return false,
+                    Err(away) => match waits.pause(&away) {
+                        Some(pause) => tokio::time::sleep(pause).await,
+                        None => return false,
+                    },
+                }
+            };
             self.tools.learn(principal, &page, self.door.place());
-            if tools::names(&page, call) {
-                return;
+            if is_wanted(&page) {
+                return true;
             }
             cursor = match tools::next_page(&page) {
                 Some(next) if Some(&next) != cursor.as_ref() => Some(next),
-                Some(_) | None => return,
+                Some(_) | None => return false,
             };
         }
+        false
+    }
+}
+
+/// Whether a request that the server may have carried out may be sent to it once more.
+fn repeat(method: &Method) -> Repeat {
+    match method {
+        Method::Discover | Method::TasksGet => Repeat::Safe,
+        method => rules::repeat(method),
     }
 }
 

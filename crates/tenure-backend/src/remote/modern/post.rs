@@ -9,25 +9,30 @@ use tenure_session::message::{self, Message};
 use tenure_session::port::backend::Reply;
 use tenure_session::{Request, RequestId, RpcError};
 
-use super::super::door::{Answer as Came, broken, too_long};
+use super::super::door::{Answer as Came, error_of, too_long};
 use super::super::events::Events;
-use super::super::link::{error_of, no_answer, refusal};
+use super::super::link::{no_answer, refusal};
+use super::super::outage::{Away, Fault};
 use super::Server;
 
 impl Server {
     /// Posts a request and reads its answer. What is said before it goes through the context, if there is one.
+    ///
+    /// # Errors
+    /// When the server is away.
     pub(super) async fn post(
         &self,
         request: &Request,
         headers: HeaderMap,
         context: Option<&CallContext>,
-    ) -> Attempt {
+    ) -> Result<Attempt, Away> {
         let body = message::write_request(&request.id, &request.method, request.params.as_ref());
         let came = match self.door.post_alone(headers, body).await {
             Ok(came) => came,
-            Err(error) => return nothing(None, error),
+            Err(Fault::Away(away)) => return Err(away),
+            Err(Fault::Final(error)) => return Ok(nothing(None, error)),
         };
-        match came {
+        Ok(match came {
             Came::Json(body) => match self.hear(&body, &request.id, context).await {
                 Some(reply) => said(200, reply),
                 // An error without an id is no response, but says what is wrong.
@@ -36,27 +41,32 @@ impl Server {
                     None => nothing(Some(200), no_answer()),
                 },
             },
-            Came::Stream(events) => self.follow(events, &request.id, context).await,
+            Came::Stream(events) => return self.follow(events, &request.id, context).await,
             Came::Refused(status, body) => match error_of(&body) {
                 Some(error) => said(status.as_u16(), Err(error)),
                 None => nothing(Some(status.as_u16()), refusal(Came::Refused(status, body))),
             },
             came @ (Came::Accepted | Came::Unknown) => nothing(Some(202), refusal(came)),
-        }
+        })
     }
 
     /// Reads a stream until the answer is there.
-    async fn follow(&self, mut events: Events, id: &RequestId, context: Option<&CallContext>) -> Attempt {
+    async fn follow(
+        &self,
+        mut events: Events,
+        id: &RequestId,
+        context: Option<&CallContext>,
+    ) -> Result<Attempt, Away> {
         while let Some(event) = events.next().await {
             if event.too_long.is_some() {
-                return nothing(None, too_long());
+                return Ok(nothing(None, too_long()));
             }
             let Some(data) = event.data else { continue };
             if let Some(reply) = self.hear(&data, id, context).await {
-                return said(200, reply);
+                return Ok(said(200, reply));
             }
         }
-        nothing(None, broken("The server broke off its answer"))
+        Err(Away::broke_off("The server broke off its answer"))
     }
 
     /// Takes what came; returns the answer if that is among it.

@@ -72,7 +72,7 @@ async fn an_answer_after_an_id_that_cannot_be_sent_is_not_resumed() {
     asked.stream().await.write("id: \u{1}\nretry: 0\ndata:\n\n").await;
     // A GET without an id would be for another stream; nobody answers it here.
     let answer = answer(call).await;
-    assert_eq!(answer["error"]["data"]["reason"], "backend_unavailable", "{answer}");
+    assert_eq!(answer["error"]["data"]["reason"], "interrupted", "{answer}");
 }
 
 #[tokio::test]

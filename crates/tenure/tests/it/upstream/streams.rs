@@ -104,7 +104,7 @@ async fn an_answer_that_cannot_be_resumed_fails_alone_if_the_session_is_there() 
     resumed.refuse(NOT_FOUND).await;
     server.post("ping").await.answer(&json!({ "result": {} })).await;
     let failed = answer(call).await;
-    assert_eq!(failed["error"]["data"]["reason"], "backend_unavailable", "{failed}");
+    assert_eq!(failed["error"]["data"]["reason"], "interrupted", "{failed}");
     calls_in_the_same_session(&mut server, &session).await;
 }
 
