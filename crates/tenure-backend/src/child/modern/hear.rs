@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::super::pipes::Ear;
 use super::super::splice;
-use super::traffic::{Traffic, interrupted};
+use super::traffic::Traffic;
 use crate::traffic::{gone, line};
 
 impl Ear for Traffic {
@@ -39,8 +39,9 @@ impl Ear for Traffic {
             std::mem::take(&mut state.calls)
         };
         for (_, waiting) in calls {
-            // A listen does nothing that could have been done halfway.
-            let error = if waiting.is_listen { gone() } else { interrupted() };
+            // Whoever asked can tell this from a request that the child did not take. A listen does nothing that could have
+            // been done halfway.
+            let error = if waiting.is_listen { gone() } else { RpcError::server_lost() };
             waiting.answer(Answer::Nothing(error));
         }
     }

@@ -16,7 +16,7 @@ use tenure_session::call::CallContext;
 use tenure_session::exchange::meta::LOG_LEVEL;
 use tenure_session::message;
 use tenure_session::port::backend::Call;
-use tenure_session::{Method, RawJson, Reason, RequestId, RpcError};
+use tenure_session::{Method, RawJson, RequestId, RpcError};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::super::splice::{self, Marks};
@@ -116,7 +116,7 @@ impl Traffic {
         while let Ok(said) = heard.try_recv() {
             tell(context, said).await;
         }
-        Some(answer.unwrap_or_else(|_| Answer::Nothing(interrupted())))
+        Some(answer.unwrap_or_else(|_| Answer::Nothing(RpcError::server_lost())))
     }
 
     fn enter(&self, number: u64, waiting: Waiting) -> Option<Sent<'_>> {
@@ -172,13 +172,6 @@ impl Traffic {
         #[expect(clippy::disallowed_methods, reason = "ends when the child takes it, or takes nothing more")]
         tokio::spawn(async move { drop(out.send(text).await) });
     }
-}
-
-/// The error for a request that the child had, and may have carried out. What the child did not take ends otherwise, so
-/// that whoever asked can tell one from the other.
-pub(super) fn interrupted() -> RpcError {
-    let words = "The server ended before the answer came; the request may or may not have been carried out";
-    RpcError::of(Reason::Interrupted, words)
 }
 
 async fn tell(context: &CallContext, (method, params): Said) {
