@@ -35,6 +35,7 @@ pub struct Faulty {
     next_put_held: AtomicBool,
     puts_fail: Mutex<Option<StoreError>>,
     puts: AtomicU64,
+    puts_under_way: watch::Sender<u64>,
     all_due: AtomicBool,
     lost: Mutex<Option<Last>>,
     lost_delete: Mutex<Option<Last>>,
@@ -67,6 +68,7 @@ impl Faulty {
             next_put_held: AtomicBool::new(false),
             puts_fail: Mutex::new(None),
             puts: AtomicU64::new(0),
+            puts_under_way: watch::Sender::new(0),
             all_due: AtomicBool::new(false),
             lost: Mutex::new(None),
             lost_delete: Mutex::new(None),
@@ -181,6 +183,13 @@ impl Faulty {
         self.puts.load(Ordering::SeqCst)
     }
 
+    /// Resolves when no write of a record is under way in the store around which this one is. A process that is killed
+    /// takes its writes with it or has done them; with [`Faulty::set_broken`] in front, so does one of a test.
+    pub async fn puts_are_done(&self) {
+        // The sender is ours, so it cannot be gone.
+        let _ = self.puts_under_way.subscribe().wait_for(|under_way| *under_way == 0).await;
+    }
+
     /// How often it was asked what is due.
     pub fn looks(&self) -> u64 {
         self.looks.borrow().all
@@ -230,6 +239,22 @@ impl Faulty {
     }
 }
 
+/// Counts a write as long as it is under way.
+struct UnderWay(watch::Sender<u64>);
+
+impl UnderWay {
+    fn new(count: watch::Sender<u64>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
 fn fault() -> StoreError {
     StoreError::Unavailable("a fault for testing".to_owned())
 }
@@ -255,10 +280,12 @@ impl Store for Faulty {
             Some(Last::Undone) => Box::pin(std::future::ready(Err(StoreError::Unknown))),
             Some(Last::Done) | None => self.run(|store| store.put(key, value, expected, deadline)),
         };
-        let mut held = self.puts_held.subscribe();
+        let (mut held, under_way) = (self.puts_held.subscribe(), self.puts_under_way.clone());
         let until_answered = self.next_put_held.swap(false, Ordering::SeqCst);
         Box::pin(async move {
+            let under_way = UnderWay::new(under_way);
             let outcome = put.await;
+            drop(under_way);
             if until_answered {
                 held.changed().await.map_err(|_| StoreError::Unknown)?;
             }

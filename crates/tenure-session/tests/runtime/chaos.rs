@@ -535,17 +535,12 @@ impl Chaos {
             flow.reader = None;
         }
         let old = self.session.take().expect("the session is awake");
+        // A write of the record that the old process has begun must not land while the next one wakes the session.
+        self.world.store.set_broken(true);
+        self.world.store.puts_are_done().await;
         self.world.kill(self.limits.clone());
         (self.is_broken, self.is_held) = (false, false);
-        // A write of the record that the old process had begun may land meanwhile; then the client tries again.
-        let mut found = self.world.find(&old).await;
-        for _ in 0..5 {
-            if found.is_ok() {
-                break;
-            }
-            found = self.world.find(&old).await;
-        }
-        let session = found.unwrap();
+        let session = self.world.find(&old).await.unwrap();
         self.outlet = self.world.script.opened().await.outlet;
         drop(old);
         let again: Vec<u64> = session.info().calls.iter().map(|call| call.id.raw().parse_number()).collect();
