@@ -172,7 +172,7 @@ impl Chaos {
     }
 
     async fn step(&mut self) {
-        let step = self.dice.roll(40);
+        let step = self.dice.roll(42);
         self.story.push(format!("step {step}"));
         match step {
             0..=3 => self.begin().await,
@@ -189,7 +189,9 @@ impl Chaos {
             36 => self.heal().await,
             37 => self.nap().await,
             38 => self.kill().await,
-            _ => self.set_clock(),
+            39 => self.set_clock(),
+            40 => self.come_back_when_it_is_too_old().await,
+            _ => self.read_beside_trims().await,
         }
     }
 
@@ -391,6 +393,48 @@ impl Chaos {
         self.world.store.answer_reads();
         let resumed = resuming.await.unwrap();
         self.came_back(n, resumed);
+    }
+
+    /// Most of what the client missed has become too old to be kept: the trim that its return sets off runs beside the
+    /// replay.
+    async fn come_back_when_it_is_too_old(&mut self) {
+        let Some(n) = self.pick() else { return };
+        if self.is_broken || self.is_held || self.flows[n].last_id().is_none() {
+            return;
+        }
+        self.forget_some(n);
+        for _ in 0..20 {
+            self.speak_on(n).await;
+        }
+        self.append_twice().await;
+        self.is_trimmed = true;
+        self.world.clock.set_ahead(self.limits.event_ttl);
+        for _ in 0..2 {
+            self.speak_on(n).await;
+        }
+        self.append_twice().await;
+        self.come_back(n).await;
+        for _ in 0..self.dice.roll(12) {
+            self.read(n).await;
+        }
+    }
+
+    /// The server says more than is kept while the client reads, so that reads meet trims. The client comes back each
+    /// time, since a reader that has told of one gap may miss more.
+    async fn read_beside_trims(&mut self) {
+        let Some(n) = self.pick() else { return };
+        if self.is_broken || self.is_held {
+            return;
+        }
+        for _ in 0..40 {
+            for _ in 0..=self.dice.roll(12) {
+                self.speak_on(n).await;
+            }
+            self.come_back(n).await;
+            for _ in 0..=self.dice.roll(6) {
+                self.read(n).await;
+            }
+        }
     }
 
     async fn answer(&mut self) {
