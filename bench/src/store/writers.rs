@@ -22,6 +22,9 @@ use crate::process::CpuTime;
 /// Writers use sessions from this number on, so that they meet none that a store was filled with.
 const FIRST_SESSION: u64 = 1 << 40;
 
+/// How long a window is left open at most in which nothing is written.
+const LONGEST_WINDOW: Duration = Duration::from_secs(30);
+
 /// Takes events.
 pub(super) trait Append: Clone + Send + Sync + 'static {
     /// Done when the event is kept as well as was promised.
@@ -110,6 +113,10 @@ impl Writers {
         let cpu = CpuTime::of("self")?;
         self.shared.phase.store(MEASURING, Relaxed);
         self.pause(window).await?;
+        // On a busy machine a short window may end before the first write does.
+        while self.shared.events.load(Relaxed) == before && started.elapsed() < LONGEST_WINDOW {
+            self.pause(window).await?;
+        }
         let events = self.shared.events.load(Relaxed) - before;
         let (elapsed, cpu) = (started.elapsed(), CpuTime::of("self")?.since(cpu));
         self.shared.phase.store(DONE, Relaxed);
