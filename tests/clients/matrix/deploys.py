@@ -1,10 +1,11 @@
 """Deploys one node again and again while every client of the matrix calls, and counts the calls that a deploy breaks.
 
-Usage: python deploys.py DIR TENURE [N] [--way take-over|restart] [--clients PATTERN] [--server v1|v2]
+Usage: python deploys.py DIR TENURE [N] [--way take-over|restart] [--clients PATTERN] [--server v1|v2] [--behind http|stdio]
 
 DIR and TENURE are those of `matrix.py`; N is the number of deploys (default: 10). `take-over` starts the next process with
 `--take-over`, so that no connection is refused; `restart` stops the old process and starts the next one when it has gone,
-which refuses connections in between. Each client makes short and long calls, safe and unsafe, all the time. Prints for each
+which refuses connections in between. The server behind is one over HTTP, which stays; over stdio there is one process for each
+session, and every deploy starts all of them again, which takes a machine with more than a few cores. Each client makes short and long calls, safe and unsafe, all the time. Prints for each
 client and kind of call how many were made and how those ended that got no result; fails if there are any but unsafe calls
 that outlasted the grace and said so. An unsafe call that was run twice, or was answered and not run, is an error whatever the
 client saw.
@@ -47,8 +48,9 @@ KINDS = [
 ]
 # A call that cannot be repeated, and outlasts the grace, may end with this.
 MAY_END = {("outlasting unsafe", "interrupted")}
-# Every call of the Inspector is a process that has to start.
-INSPECTOR_REST_SECONDS = 6
+# Every call of the Inspector is a process that has to start, so it makes fewer of them.
+INSPECTOR_KINDS = {"short safe", "long unsafe"}
+INSPECTOR_REST_SECONDS = 4
 BETWEEN_SECONDS = 5
 # So many lines about what went wrong are printed.
 STORIES = 60
@@ -109,7 +111,7 @@ def table(counts, names):
         for call in KINDS:
             found = counts[name, call.name]
             bad = [f"{number} {outcome}" for outcome, number in sorted(found.items()) if outcome != GOOD]
-            row.append(", ".join([f"{sum(found.values())} calls", *bad]))
+            row.append(", ".join([f"{sum(found.values())} calls", *bad]) if found else "")
         lines.append(f"| {kind.title} | " + " | ".join(row) + " |")
     return "\n".join(lines)
 
@@ -122,6 +124,7 @@ async def main():
     parser.add_argument("--way", choices=["take-over", "restart"], default="take-over")
     parser.add_argument("--clients", default="*")
     parser.add_argument("--server", choices=["v1", "v2"], default="v1")
+    parser.add_argument("--behind", choices=["http", "stdio"], default="http")
     arguments = parser.parse_args()
     kinds = {name: kind for name, kind in roster(arguments.folder).items() if fnmatchcase(name, arguments.clients)}
     node = next(iter(kinds.values())).command[0]
@@ -129,7 +132,7 @@ async def main():
         node = roster(arguments.folder)["ts1"].command[0]
     folder = Path(tempfile.mkdtemp(prefix="deploys-"))
     clients, times = {}, []
-    async with Gateway(arguments.tenure, node, folder, arguments.server, False) as gateway:
+    async with Gateway(arguments.tenure, node, folder, arguments.server, arguments.behind == "http") as gateway:
         load = Load(gateway)
         try:
             for name, kind in kinds.items():
@@ -138,6 +141,7 @@ async def main():
                 asyncio.create_task(load.call_again_and_again(name, client, kind))
                 for name, client in clients.items()
                 for kind in KINDS
+                if name != "inspector" or kind.name in INSPECTOR_KINDS
             ]
             for number in range(1, arguments.deploys + 1):
                 await asyncio.sleep(BETWEEN_SECONDS)
