@@ -1,6 +1,7 @@
 //! The command line: what people type, and what they read when it goes wrong.
 
 mod call;
+mod calls;
 mod connect;
 mod data;
 mod failure;
@@ -100,6 +101,19 @@ enum Command {
     /// Look at sessions, end them, move them.
     #[command(subcommand)]
     Sessions(sessions::Command),
+    /// Look at what a running server is at work on, in sessions and without.
+    #[command(after_help = "States:\n  \
+        in a session  a request of a session; its client waits, or can resume its stream\n  \
+        running       a request without a session, whose client waits\n  \
+        parked        its client was asked something and has not come back with the answers\n  \
+        task          its client comes back for the outcome\n  \
+        listening     it tells its client of changes\n\n\
+        A call that is answered at once is not seen here.\n\n\
+        Examples:\n  \
+        tenure calls\n  \
+        tenure calls --owner alice\n  \
+        tenure calls --json | jq 'select(.waits_for == \"client\")'")]
+    Calls(calls::CallsArgs),
     /// Check, repair, back up, copy or encrypt a store.
     #[command(subcommand)]
     Store(store::Command),
@@ -356,6 +370,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Tools(args) => tools::run(&args)?,
         Command::Jar(command) => jar::run(command)?,
         Command::Sessions(command) => sessions::run(command)?,
+        Command::Calls(args) => calls::run(&args)?,
         Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;

@@ -96,7 +96,8 @@ impl Node {
         });
         let served = server.run(stages.clone(), drain);
         let data = DataDesk::online(states.clone(), kinds);
-        let operator = Operator::online(store.clone(), sessions.clone(), data);
+        let operator =
+            Operator::online(store.clone(), sessions.clone(), data).with_exchanges(exchanges.clone());
         let offered = Some(hand_over.clone());
         let control = folder.and_then(|folder| Control::bind(&folder, operator, offered));
         tasks.spawn(async move { tokio::join!(served, watched(control, end)) });
@@ -176,10 +177,10 @@ impl StdioNode {
 
     async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
         let kinds = served.kinds.clone();
-        let AssembledStdio { sessions, states, stdio, store, folder } =
+        let AssembledStdio { sessions, exchanges, states, stdio, store, folder } =
             wire::assemble_stdio(config, served).await?;
         let data = DataDesk::online(states.clone(), kinds);
-        let operator = Operator::online(store, sessions.clone(), data);
+        let operator = Operator::online(store, sessions.clone(), data).with_exchanges(exchanges);
         let control = folder.and_then(|folder| Control::bind(&folder, operator, None));
         Ok(Self { sessions, states, stdio, control })
     }

@@ -588,6 +588,7 @@ async fn store_of(predecessor: Predecessor, config: &Config) -> Result<Opened, F
 /// The parts of a process that serves one client over stdio.
 pub(crate) struct AssembledStdio {
     pub(crate) sessions: Sessions,
+    pub(crate) exchanges: Exchanges,
     pub(crate) states: States,
     pub(crate) stdio: Stdio,
     pub(crate) store: Opened,
@@ -617,8 +618,8 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
     let folder = control_folder(config, &opened)?;
     let Running { sessions, exchanges, states } = run(&opened, config, limits, served).await?;
     let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
-        .with_exchanges(exchanges);
-    Ok(AssembledStdio { sessions, states, stdio, store: opened, folder })
+        .with_exchanges(exchanges.clone());
+    Ok(AssembledStdio { sessions, exchanges, states, stdio, store: opened, folder })
 }
 
 /// What serves clients.

@@ -8,7 +8,7 @@
 //! [`Exchanges`] carries requests out: `run` says how an attempt ends, `work` is the call and `speech` what its server
 //! says and asks, `parks` keeps calls that wait for their clients, `states` seals what a client carries to its next
 //! attempt, `listen` serves those who want news, `tasked` lets a call become a task, and `about_tasks` answers what
-//! clients then ask. Nothing here knows of sessions.
+//! clients then ask. `list` tells operators what is under way. Nothing here knows of sessions.
 
 mod about_tasks;
 mod answers;
@@ -19,6 +19,7 @@ mod exchanges;
 pub mod ladder;
 mod leave;
 mod limits;
+mod list;
 mod listen;
 pub mod meta;
 pub mod params;
@@ -37,6 +38,7 @@ pub use digest::Digest;
 pub use exchanges::{Exchanges, Parts, Tallies};
 pub use ladder::{Checked, Header, Heads, Streams, check};
 pub use limits::ExchangeLimits;
+pub use list::{ExchangeInfo, Standing, WaitsFor};
 pub use listen::Listens;
 pub use meta::{Level, Meta};
 pub use params::HeaderParams;

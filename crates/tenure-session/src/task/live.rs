@@ -143,6 +143,11 @@ impl Live {
         head.write(&self.id, Holds::Questions(&questions::requests(&asked)))
     }
 
+    /// Questions to its client that wait for their answers.
+    pub(crate) fn questions(&self) -> usize {
+        self.state.lock().questions.iter().filter(|pending| !pending.answer.is_closed()).count()
+    }
+
     /// Decides how it ended. False if that is decided already.
     pub(super) fn decide(&self, end: End) -> bool {
         let questions = {

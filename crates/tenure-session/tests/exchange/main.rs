@@ -11,6 +11,7 @@ mod ending;
 mod leaving;
 mod limits;
 mod listens;
+mod listing;
 mod lost_servers;
 mod panics;
 mod parking;

@@ -10,7 +10,7 @@ use tenure_session::runtime::Existing;
 use super::{Failure, note, sources};
 use crate::config::Config;
 use crate::control::Client;
-use crate::operator::{DataDesk, Detail, Operator, Page, Prefix, Revoked, Saved};
+use crate::operator::{Calls, DataDesk, Detail, Operator, Page, Prefix, Revoked, Saved};
 use crate::servers;
 use crate::stores::{self, OwnStore};
 use crate::wire::{self, Access, BackedUp, Stage};
@@ -151,6 +151,14 @@ impl Reach {
         match self {
             Self::Server(client) => client.matching(prefix, limit).await,
             Self::Here(operator) => operator.matching(prefix, limit).await,
+        }
+    }
+
+    /// What is under way; `None` if no server has the store open.
+    pub(super) async fn calls(&self) -> Result<Option<Calls>, Failure> {
+        match self {
+            Self::Server(client) => client.calls().await.map(Some),
+            Self::Here(_) => Ok(None),
         }
     }
 

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use super::data::DataClient;
 use super::{BASE, BackupLine, BackupOrder, Predecessor, path, take_over};
 use crate::cli::Failure;
-use crate::operator::{Detail, Page, Prefix, Revoked, Saved, key_text};
+use crate::operator::{Calls, Detail, Page, Prefix, Revoked, Saved, key_text};
 use crate::wire::{BackedUp, Stage};
 
 /// How long the server may take for anything but a backup.
@@ -120,6 +120,11 @@ impl Client {
                 "it is of an earlier version, or serves over stdio: stop it, and start this one without `--take-over`",
             )),
         }
+    }
+
+    /// See [`Operator::calls`](crate::operator::Operator::calls).
+    pub(crate) async fn calls(&self) -> Result<Calls, Failure> {
+        self.get("/calls").await
     }
 
     /// What is about data sessions.

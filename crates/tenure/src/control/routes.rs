@@ -70,6 +70,7 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Answer,
         (&Method::POST, ["sessions", key, "revoke"]) => {
             Ok(json(StatusCode::OK, &operator.revoke(read_key(key)?).await?))
         }
+        (&Method::GET, ["calls"]) => Ok(json(StatusCode::OK, &operator.calls())),
         (&Method::POST, ["backup"]) => {
             let order = serde_json::from_slice(&read_body(body).await?);
             Ok(backup(operator, order.map_err(|error| bad("a backup").caused_by(error))?))
@@ -77,7 +78,7 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Answer,
         (method, ["data", path @ ..]) => {
             data::route(operator.data(), method, path, &query, read_body(body)).await
         }
-        (_, ["sessions", ..] | ["backup"]) => Ok(refused(StatusCode::METHOD_NOT_ALLOWED)),
+        (_, ["sessions", ..] | ["backup"] | ["calls"]) => Ok(refused(StatusCode::METHOD_NOT_ALLOWED)),
         _ => Ok(unknown()),
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tenure_session::exchange::Exchanges;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::port::store::{RecordKey, Space, StoreError};
 use tenure_session::record::{End, Kept};
@@ -15,6 +16,7 @@ use tenure_session::runtime::{self, Existing, NotAdopted, SavedSession, Sessions
 use tenure_session::{Error, SessionKey};
 use tokio::sync::Semaphore;
 
+use super::calls::{self, Calls};
 use super::data::DataDesk;
 use super::key::{Prefix, key_text};
 use super::look;
@@ -32,6 +34,8 @@ pub(crate) struct Operator {
     store: Opened,
     /// The sessions in memory, inside a server.
     sessions: Option<Sessions>,
+    /// The requests without a session, inside a server.
+    exchanges: Option<Exchanges>,
     tombstone_ttl: Duration,
     data: DataDesk,
     /// One import at a time: two of the same session would get in each other's way.
@@ -65,13 +69,35 @@ impl Operator {
     /// For a store that no server has open.
     pub(crate) fn offline(store: Opened, tombstone_ttl: Duration, data: DataDesk) -> Self {
         let one = || Arc::new(Semaphore::new(1));
-        Self { store, sessions: None, tombstone_ttl, data, importing: one(), backing_up: one() }
+        Self {
+            store,
+            sessions: None,
+            exchanges: None,
+            tombstone_ttl,
+            data,
+            importing: one(),
+            backing_up: one(),
+        }
     }
 
     /// For a running server.
     pub(crate) fn online(store: Opened, sessions: Sessions, data: DataDesk) -> Self {
         let ttl = sessions.limits().tombstone_ttl;
         Self { sessions: Some(sessions), ..Self::offline(store, ttl, data) }
+    }
+
+    /// The same, with its requests without a session.
+    pub(crate) fn with_exchanges(mut self, exchanges: Exchanges) -> Self {
+        self.exchanges = Some(exchanges);
+        self
+    }
+
+    /// What is under way; nothing where no server runs.
+    pub(crate) fn calls(&self) -> Calls {
+        match &self.sessions {
+            Some(sessions) => calls::calls(sessions, self.exchanges.as_ref()),
+            None => Calls::default(),
+        }
     }
 
     /// Everything about data sessions.

@@ -6,8 +6,9 @@
 //!
 //! Read in this order: `view` (what is shown), `look` (how it is found out), `signs` (what looks wrong),
 //! `saved` (sessions in a file), `key` (how people name a session), `desk` (all of it together), `data` (the same for
-//! data sessions).
+//! data sessions), `calls` (what is under way).
 
+mod calls;
 mod data;
 mod desk;
 mod key;
@@ -16,6 +17,7 @@ mod saved;
 mod signs;
 mod view;
 
+pub(crate) use calls::{CallRow, CallState, CallWait, Calls};
 pub(crate) use data::{
     Contents, DataDesk, DataDetail, DataName, DataPage, DataRow, DataState, Named, NewData, ResumedData,
     Show, parse_secret,

@@ -27,6 +27,7 @@ async fn every_command_explains_itself() {
     expect_file!["snapshots/help_completions.txt"].assert_eq(&told(&["completions", "--help"]).await);
     expect_file!["snapshots/help_sessions.txt"].assert_eq(&told(&["sessions", "--help"]).await);
     expect_file!["snapshots/help_sessions_data.txt"].assert_eq(&told(&["sessions", "data", "--help"]).await);
+    expect_file!["snapshots/help_calls.txt"].assert_eq(&told(&["calls", "--help"]).await);
     expect_file!["snapshots/help_store.txt"].assert_eq(&told(&["store", "--help"]).await);
 }
 
@@ -35,7 +36,7 @@ async fn every_operator_command_explains_itself_with_examples() {
     for (group, commands) in [
         ("sessions", &["list", "show", "revoke", "export", "import"][..]),
         ("sessions data", &["list", "show", "create", "resume", "select", "clear", "revoke"]),
-        ("store", &["check", "backup", "copy", "new-key"]),
+        ("store", &["check", "backup", "copy", "list", "new-key"]),
     ] {
         for command in commands {
             let arguments: Vec<_> = group.split(' ').chain([*command, "--help"]).collect();

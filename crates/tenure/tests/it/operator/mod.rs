@@ -1,5 +1,6 @@
 //! What operators type, on a running server and on a store that none has open.
 
+mod calls;
 mod control;
 mod data;
 mod keeping;

@@ -1,0 +1,132 @@
+//! What operators are shown of calls that are under way: requests of sessions, and those without a session.
+
+use serde::{Deserialize, Serialize};
+use tenure_session::exchange::{ExchangeInfo, Exchanges, Standing, WaitsFor};
+use tenure_session::runtime::{CallInfo, SessionInfo, Sessions};
+
+/// Rows of one answer, at most.
+const MOST: usize = 10_000;
+
+/// The calls of a server, the oldest first.
+#[derive(Serialize, Deserialize, Clone, Debug, Default)]
+pub(crate) struct Calls {
+    pub(crate) rows: Vec<CallRow>,
+    /// How many there are; more than there are rows if there are very many.
+    pub(crate) found: usize,
+}
+
+/// One call in a list. Times are milliseconds since 1970.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CallRow {
+    /// Its name in logs; that of its session, if it belongs to one.
+    pub(crate) label: String,
+    /// Whether it belongs to a session.
+    pub(crate) in_session: bool,
+    /// Who asked; nobody in particular if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
+    /// The endpoint it came to, if that has a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) backend: Option<String>,
+    pub(crate) method: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tool: Option<String>,
+    pub(crate) started: u64,
+    pub(crate) state: CallState,
+    pub(crate) waits_for: CallWait,
+    /// Questions that its client has not answered.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(crate) questions: usize,
+    /// Attempts of its client, where there may be several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) attempts: Option<u64>,
+}
+
+/// How a call stands with its client.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CallState {
+    /// Its client waits for the answer, or can resume the stream that it comes on.
+    Running,
+    /// Its client was asked something and has not come back.
+    Parked,
+    /// Its client comes back for the outcome.
+    Task,
+    /// It tells its client of changes.
+    Listening,
+}
+
+/// What a call waits for.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CallWait {
+    Server,
+    /// Answers of its client.
+    Client,
+    /// Its client, to read what was said.
+    Reader,
+    News,
+    NextProcess,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde wants")]
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
+/// What is under way in a server.
+pub(super) fn calls(sessions: &Sessions, exchanges: Option<&Exchanges>) -> Calls {
+    let without = exchanges.map(Exchanges::list).unwrap_or_default();
+    let mut rows: Vec<_> = without.iter().map(of_exchange).collect();
+    for session in sessions.list() {
+        rows.extend(session.calls.iter().map(|call| of_session(&session, call)));
+    }
+    rows.sort_by(|one, other| one.started.cmp(&other.started));
+    let found = rows.len();
+    rows.truncate(MOST);
+    Calls { rows, found }
+}
+
+fn of_exchange(exchange: &ExchangeInfo) -> CallRow {
+    let (waits_for, questions) = match exchange.waits_for {
+        WaitsFor::Server => (CallWait::Server, 0),
+        WaitsFor::Client { questions } => (CallWait::Client, questions),
+        WaitsFor::Reader => (CallWait::Reader, 0),
+        WaitsFor::News => (CallWait::News, 0),
+        WaitsFor::NextProcess => (CallWait::NextProcess, 0),
+    };
+    CallRow {
+        label: exchange.label.clone(),
+        in_session: false,
+        owner: exchange.principal.name().map(str::to_owned),
+        backend: exchange.route.name().map(str::to_owned),
+        method: exchange.method.as_str().to_owned(),
+        tool: exchange.tool.clone(),
+        started: exchange.started.0,
+        state: match exchange.standing {
+            Standing::Running => CallState::Running,
+            Standing::Parked => CallState::Parked,
+            Standing::Task => CallState::Task,
+            Standing::Listening => CallState::Listening,
+        },
+        waits_for,
+        questions,
+        attempts: Some(exchange.attempts),
+    }
+}
+
+fn of_session(session: &SessionInfo, call: &CallInfo) -> CallRow {
+    CallRow {
+        label: session.key.label(),
+        in_session: true,
+        owner: session.owner.name().map(str::to_owned),
+        backend: session.route.name().map(str::to_owned),
+        method: call.method.as_str().to_owned(),
+        tool: call.tool.clone(),
+        started: call.started.0,
+        state: CallState::Running,
+        waits_for: if call.asking > 0 { CallWait::Client } else { CallWait::Server },
+        questions: call.asking,
+        attempts: None,
+    }
+}
