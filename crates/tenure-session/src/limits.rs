@@ -49,7 +49,7 @@ impl Jitter {
     /// None at all.
     pub const NONE: Self = Self { percent: 0 };
 
-    /// So many percent up and down, 100 at most.
+    /// So many percent more, 100 at most. Never less: clients try twice, and the time says how long an outage may last.
     pub const fn percent(percent: u32) -> Self {
         Self { percent: if percent > 100 { 100 } else { percent } }
     }
@@ -65,7 +65,7 @@ impl Jitter {
         let key = session.as_bytes();
         let lot = u32::from(key[0]) ^ (stream.number().wrapping_mul(0x9e37_79b9) >> 24);
         let (lot, percent) = (f64::from(lot & 0xff) / 255.0, f64::from(self.percent) / 100.0);
-        let millis = time.as_secs_f64() * 1000.0 * (1.0 + percent * (2.0 * lot - 1.0));
+        let millis = time.as_secs_f64() * 1000.0 * (1.0 + percent * lot);
         Duration::from_millis(millis.round() as u64)
     }
 }
@@ -159,9 +159,9 @@ impl Default for Limits {
             request_timeout: Duration::from_secs(5 * 60),
             max_request_time: Duration::from_secs(60 * 60),
             ask_timeout: Duration::from_secs(10 * 60),
-            retry: Duration::from_secs(3),
-            stop_retry: Duration::from_secs(5),
-            retry_jitter: Jitter::percent(20),
+            retry: Duration::from_secs(4),
+            stop_retry: Duration::from_secs(10),
+            retry_jitter: Jitter::percent(25),
             gate: Gate::Strict,
             unknown_event_id: UnknownEventId::Fresh,
             on_gap: OnGap::Report,
@@ -180,9 +180,9 @@ mod tests {
         let of =
             |key: u8, stream| jitter.of(second, SessionKey::from_bytes([key; 16]), StreamId::new(stream));
         let all: Vec<Duration> = (0..=255).flat_map(|key| [of(key, 1), of(key, 2)]).collect();
-        assert!(all.iter().all(|time| (800..=1200).contains(&time.as_millis())), "{all:?}");
+        assert!(all.iter().all(|time| (1000..=1200).contains(&time.as_millis())), "{all:?}");
         let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
-        assert!(*most - *least > Duration::from_millis(350), "{least:?} to {most:?}");
+        assert!(*most - *least > Duration::from_millis(180), "{least:?} to {most:?}");
         assert_ne!(of(7, 1), of(7, 2));
         assert_eq!(of(7, 1), of(7, 1));
         assert_eq!(Jitter::NONE.of(second, SessionKey::from_bytes([9; 16]), StreamId::new(3)), second);

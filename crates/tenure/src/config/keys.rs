@@ -325,9 +325,9 @@ keys! {
     /// How long a response may take before the POST is answered with a stream instead of JSON.
     "streams.json_wait": SpanOrZero => config.limits.json_wait;
     /// What a client is told to wait before it comes back to a stream whose connection closed. Most clients try twice,
-    /// this far apart, and then give up: an outage should not take longer.
+    /// this far apart, and then give up: an outage may last twice as long.
     "streams.retry": SpanOrZero => config.limits.retry;
-    /// By how much that, and `shutdown.retry`, differs from stream to stream, up and down, so that clients do not all
+    /// By how much that, and `shutdown.retry`, is longer for some streams than for others, so that clients do not all
     /// come back at once.
     "streams.retry_jitter": Percent => config.limits.retry_jitter;
     /// What to do with a `Last-Event-ID` that is not of this session: `fresh` opens the stream as if

@@ -149,15 +149,15 @@ fn no_sources_show_the_defaults() {
         max_unstored = "4MiB"                    # default
         max_tail = 64                            # default
         json_wait = "250ms"                      # default
-        retry = "3s"                             # default
-        retry_jitter = "20%"                     # default
+        retry = "4s"                             # default
+        retry_jitter = "25%"                     # default
         unknown_event_id = "fresh"               # default
         on_gap = "report"                        # default
 
         [exchanges]
         max_running = 10000                      # default
         max_parked = 1000                        # default
-        stream_after = "10s"                     # default
+        stream_after = "1s"                      # default
         trust_public = false                     # default
         # state_key_file is not set
 
@@ -182,7 +182,7 @@ fn no_sources_show_the_defaults() {
 
         [shutdown]
         grace = "10s"                            # default
-        retry = "5s"                             # default
+        retry = "10s"                            # default
     "##]]
     .assert_eq(&Config::show(&Sources::default()).unwrap());
 }
@@ -402,6 +402,7 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
         "carry_key_file",
         "state_key_file",
         "url",
+        "name",
     ];
     without_examples.retain(|line| !examples.iter().any(|key| line.starts_with(&format!("{key} = "))));
     assert_eq!(without_examples, values(&defaults));
