@@ -8,8 +8,8 @@
 mod calls;
 mod lanes;
 mod layout;
-mod manager;
 mod names;
+mod noting;
 mod replay;
 mod sessions;
 mod streams;
@@ -30,7 +30,7 @@ use tenure_session::port::store::{Store, StoreError};
 
 use self::calls::Calls;
 use self::lanes::Lanes;
-pub use self::manager::RmcpSessions;
+pub use self::noting::RmcpSessions;
 
 /// A log holds one stream of rmcp's, under this number.
 const STREAM: StreamId = StreamId::STANDALONE;

@@ -39,7 +39,8 @@ async fn room_comes_back_after_most_sessions_are_gone() {
         }
     }
     let before = taken(folder.path());
-    assert!(before > 100 << 20, "{before} bytes on disk for 100 MB of events");
+    // A little less than was written: the engine may have packed some of it already.
+    assert!(before > 90 << 20, "{before} bytes on disk for 100 MB of events");
     for session in 0..90 {
         store.drop_session(key(session)).await.unwrap();
     }
