@@ -94,7 +94,7 @@ impl ExchangesOnSessions {
         if let Some(initialized) = self.pool.known(&key) {
             return Ok(initialized);
         }
-        let lease = self.pool.lease(&key, Which::Any).await.map_err(not_leased)?;
+        let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| not_leased(&error))?;
         let initialized = lease.slot().initialized.clone();
         lease.release();
         Ok(initialized)
@@ -115,7 +115,7 @@ impl ExchangesOnSessions {
         }
         let key = Key::of(context);
         let series = Arc::new(Mutex::new(Series::default()));
-        let lease = self.pool.lease(&key, Which::Any).await.map_err(not_leased)?;
+        let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| not_leased(&error))?;
         let (reply, turn, lease) = carry_out(lease, request, context, &series).await?;
         if !may_repeat(&lease, request, context, &reply) {
             lease.end(context);
@@ -124,7 +124,7 @@ impl ExchangesOnSessions {
         drop(lease);
         tracing::info!(request = ?request.id, method = %request.method, "run again in another session");
         // Not one that was opened before: the server may have forgotten all of them.
-        let lease = self.pool.lease(&key, Which::New).await.map_err(not_leased)?;
+        let lease = self.pool.lease(&key, Which::New).await.map_err(|error| not_leased(&error))?;
         series.lock().restart();
         let (reply, turn, lease) = carry_out(lease, request, context, &series).await?;
         lease.end(context);
@@ -219,8 +219,8 @@ fn translated(request: &Request, turn: &Turn, relayed: Relayed, reply: Reply) ->
 }
 
 /// There is no session with a server, so none has taken the request.
-fn not_leased(error: RpcError) -> RpcError {
-    told(None, &error).not_taken()
+fn not_leased(error: &RpcError) -> RpcError {
+    told(None, error).not_taken()
 }
 
 fn told(params: Option<&RawJson>, error: &RpcError) -> RpcError {

@@ -24,8 +24,10 @@ const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(300), Durat
 /// Pages of a tools list that are looked at for a tool's hints.
 const MAX_PAGES: usize = 64;
 
-/// The longest that a server may take to list its tools for this.
+/// The longest that a server may take to list its tools for this, and how often it, or the next one, is asked: servers
+/// that die together do not die at the same moment.
 const LIST_WITHIN: Duration = Duration::from_secs(30);
+const LIST_TRIES: usize = 3;
 
 /// Whether a reply says that the server of the call was lost.
 pub(super) fn is_lost(work: &Work, reply: &Reply) -> bool {
@@ -99,20 +101,22 @@ impl Inner {
         match rules::repeat(&work.request.method) {
             Repeat::Safe => true,
             Repeat::Never => false,
-            Repeat::AskTool => {
-                let asked = tokio::time::timeout(LIST_WITHIN, self.is_repeatable_tool(work)).await;
-                asked.unwrap_or_else(|_| {
-                    tracing::warn!(exchange = %work.label(), "the server did not list its tools in time");
-                    false
-                })
-            }
+            Repeat::AskTool => self.is_repeatable_tool(work).await,
         }
     }
 
     async fn is_repeatable_tool(&self, work: &Arc<Work>) -> bool {
-        let name = rules::tool_name(work.request.params.as_ref());
-        let tools = self.repeatable_tools(work).await.unwrap_or_default();
-        name.is_some_and(|name| tools.contains(&name))
+        let Some(name) = rules::tool_name(work.request.params.as_ref()) else { return false };
+        for _ in 0..LIST_TRIES {
+            match tokio::time::timeout(LIST_WITHIN, self.repeatable_tools(work)).await {
+                Ok(Some(tools)) => return tools.contains(&name),
+                Ok(None) => tokio::time::sleep(PAUSES[1]).await,
+                Err(_) => {
+                    tracing::warn!(exchange = %work.label(), "the server did not list its tools in time")
+                }
+            }
+        }
+        false
     }
 
     /// The tools that say of themselves that calling them twice does no harm. `None`: the server did not say.

@@ -47,7 +47,7 @@ pub enum Answer {
     /// The request is not carried out.
     Refused(Error),
     /// Messages, and the response as the last one.
-    Stream(Flow),
+    Stream(Box<Flow>),
 }
 
 /// One attempt at a call.
@@ -130,8 +130,8 @@ impl Run {
         self.is_stream = true;
         match first {
             Turn::Done { body, code } => Answer::Json { body, code },
-            Turn::Said(body) => Answer::Stream(Flow { run: self, first: Some(body) }),
-            Turn::Quiet => Answer::Stream(Flow { run: self, first: None }),
+            Turn::Said(body) => Answer::Stream(Box::new(Flow { run: self, first: Some(body) })),
+            Turn::Quiet => Answer::Stream(Box::new(Flow { run: self, first: None })),
         }
     }
 

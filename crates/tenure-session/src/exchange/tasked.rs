@@ -42,6 +42,7 @@ const MAX_ROUNDS: usize = 10;
 const LATER: Duration = Duration::from_millis(250);
 
 /// Who wants a call to become a task.
+#[derive(Clone, Copy)]
 pub(super) enum Wanted {
     /// Its server.
     ByServer(TaskWish),

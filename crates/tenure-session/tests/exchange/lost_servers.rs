@@ -60,15 +60,32 @@ async fn a_tool_of_a_server_that_does_not_list_it_is_not_called_again() {
     let mut world = World::new();
     let (waiting, call) = world.begin(&Try::tool()).await;
     call.fail(lost());
-    world.server.expect("tools/list").await.fail(lost());
+    for _ in 0..3 {
+        world.server.expect("tools/list").await.fail(lost());
+    }
     assert_eq!(error_of(&json_of(waiting.await.unwrap())), INTERRUPTED);
 
     let (waiting, call) = world.begin(&Try::tool().json_only()).await;
-    call.fail(lost());
-    let _silent = world.server.expect("tools/list").await;
     let before = Instant::now();
+    call.fail(lost());
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        silent.push(world.server.expect("tools/list").await);
+        pass(seconds(29)).await;
+    }
     assert_eq!(error_of(&json_of(waiting.await.unwrap())), INTERRUPTED);
-    assert_eq!(before.elapsed(), seconds(30), "a silent server is not waited for for ever");
+    assert_eq!(before.elapsed(), seconds(90), "a silent server is not waited for for ever");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_lost_while_it_lists_its_tools_has_said_nothing() {
+    let mut world = World::new();
+    let (waiting, call) = world.begin(&Try::tool()).await;
+    call.fail(lost());
+    world.server.expect("tools/list").await.fail(lost());
+    world.server.expect("tools/list").await.answer(&tools(&json!({ "readOnlyHint": true })));
+    world.server.expect("tools/call").await.answer(&json!({}));
+    assert_eq!(gist(&json_of(waiting.await.unwrap())), "complete 1");
 }
 
 #[tokio::test(start_paused = true)]

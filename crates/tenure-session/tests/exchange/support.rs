@@ -283,7 +283,7 @@ pub(crate) fn json_of(answer: Answer) -> Value {
 
 pub(crate) fn flow_of(answer: Answer) -> Flow {
     match answer {
-        Answer::Stream(flow) => flow,
+        Answer::Stream(flow) => *flow,
         other => panic!("a stream, not {other:?}"),
     }
 }

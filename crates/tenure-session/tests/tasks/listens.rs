@@ -20,7 +20,7 @@ async fn begin(exchanges: Exchanges, notifications: Value) -> Flow {
     let request = request("subscriptions/listen", json!({ "notifications": notifications }));
     let checked = exchange::check(request, None, Eras::Both).unwrap();
     match exchanges.request(checked, caller(&ann())).await {
-        Answer::Stream(flow) => flow,
+        Answer::Stream(flow) => *flow,
         other => panic!("a stream, not {other:?}"),
     }
 }

@@ -88,7 +88,7 @@ impl Endpoint {
         match exchanges.request(checked, self.caller(parts, remote)).await {
             Answer::Json { body, code } => json(modern_status(code), body),
             Answer::Refused(error) => reject_exchange(&error, Some(&id)),
-            Answer::Stream(flow) => event_stream(Body::flow(Flowing::new(flow, self.0.rules.keep_alive))),
+            Answer::Stream(flow) => event_stream(Body::flow(Flowing::new(*flow, self.0.rules.keep_alive))),
         }
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn calls(sessions: &Sessions, exchanges: Option<&Exchanges>) -> Calls
     for session in sessions.list() {
         rows.extend(session.calls.iter().map(|call| of_session(&session, call)));
     }
-    rows.sort_by(|one, other| one.started.cmp(&other.started));
+    rows.sort_by_key(|row| row.started);
     let found = rows.len();
     rows.truncate(MOST);
     Calls { rows, found }

@@ -187,7 +187,7 @@ async fn faults_of_params_and_of_handlers_are_answers() {
     for (reason, code) in [
         (tenure_session::Reason::InvalidParams, -32602),
         (tenure_session::Reason::Internal, -32603),
-        (tenure_session::Reason::BackendUnavailable, -31011),
+        (tenure_session::Reason::TimedOut, -31012),
     ] {
         let mut waiting = post(&super::support::call()).begin(steered.address()).await;
         steered.server.next().await.fail(tenure_session::RpcError::of(reason, "no"));
