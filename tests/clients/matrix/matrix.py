@@ -43,8 +43,9 @@ SAID = {
     r"may or may not have been carried out": "interrupted",
     r"server has ended|broke off its answer|cannot be reached": "unavailable",
     r"refused|connect attempts failed|ECONNREFUSED": "refused",
+    r"[Rr]equest timed out": "✘ hangs",
     r"reconnection attempts were exhausted": "gave up",
-    r"fetch failed|other side closed|terminated|Connection closed|peer closed|disconnected": "cut off",
+    r"fetch failed|other side closed|terminated|stream ended without|Connection closed|peer closed|disconnected": "cut off",
 }
 
 
