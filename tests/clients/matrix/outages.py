@@ -20,12 +20,16 @@ from roster import Client, roster
 
 # Longer than any client here tries, shorter than the minute after which some give up by themselves.
 GIVE_UP_SECONDS = 24
+INFO = {"name": "outages", "version": "1.0.0"}
+# What results of 2026-07-28 have to say, and those of sessions may.
+COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
 @dataclass(frozen=True)
 class Break:
     """What the server does when it breaks the streams, and afterwards."""
 
+    era: str = "legacy"  # or "modern": 2026-07-28, whose clients are not promised that they can resume
     retry: int | None = 1000  # milliseconds, said when a stream opens
     end: str = "cut"  # or "close": the last chunk is sent
     closing_retry: int | None = None  # milliseconds, said before a close
@@ -35,7 +39,7 @@ class Break:
     seconds: float = GIVE_UP_SECONDS  # how long that goes on
 
     def __str__(self):
-        words = [self.end, f"retry {self.retry}"]
+        words = [self.era, self.end, f"retry {self.retry}"]
         if self.closing_retry:
             words.append(f"closing with retry {self.closing_retry}")
         words.append(self.then if self.seconds >= GIVE_UP_SECONDS else f"{self.then} for {self.seconds} s")
@@ -162,14 +166,17 @@ class Server:
             result = {
                 "protocolVersion": version,
                 "capabilities": {"tools": {}},
-                "serverInfo": {"name": "outages", "version": "1.0.0"},
+                "serverInfo": INFO,
             }
             send(writer, 200, {"jsonrpc": "2.0", "id": id, "result": result}, {"mcp-session-id": "s-1"})
         elif id is None:
             send(writer, 202, None)
         elif method == "tools/list":
             tool = {"name": "look", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
-            send(writer, 200, {"jsonrpc": "2.0", "id": id, "result": {"tools": [tool]}})
+            send(writer, 200, {"jsonrpc": "2.0", "id": id, "result": {"tools": [tool], **COMPLETE}})
+        elif method == "server/discover" and self.plan.era == "modern":
+            result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "serverInfo": INFO, **COMPLETE}
+            send(writer, 200, {"jsonrpc": "2.0", "id": id, "result": result})
         elif method == "tools/call" and self.broken_at is None:
             self.calls += 1
             self.open(writer)
@@ -189,7 +196,7 @@ class Server:
 
     def result(self, id):
         content = [{"type": "text", "text": "seen"}]
-        return {"jsonrpc": "2.0", "id": id, "result": {"content": content}}
+        return {"jsonrpc": "2.0", "id": id, "result": {"content": content, "resultType": "complete"}}
 
 
 def send(writer, status, body, headers=None):
@@ -261,12 +268,20 @@ PLANS = [
     *(Break(retry=5000, seconds=seconds) for seconds in (2, 9, 12)),
 ]
 # The others build on an SDK, and are only asked whether they do as it does.
-SDKS = {"ts1", "ts2-legacy", "ts2-auto", "py1", "py2-legacy", "py2-auto"}
+SDKS = {"ts1", "ts2-legacy", "py1", "py2-legacy"}
 SHORT = [
     *(Break(retry=retry, then="drop") for retry in (None, 3000)),
     Break(end="close", closing_retry=4000, then="drop"),
     Break(then="503"),
     Break(retry=3000, seconds=4.5),
+]
+# Clients that speak 2026-07-28 to a server that does.
+MODERN = {"ts2-auto", "py2-auto", "fastmcp", "fast-agent"}
+MODERN_PLANS = [
+    Break(era="modern", retry=1000, then="drop"),
+    Break(era="modern", retry=3000, then="drop"),
+    Break(era="modern", retry=3000, seconds=4.5),
+    Break(era="modern", end="close", closing_retry=4000, then="drop"),
 ]
 
 
@@ -287,7 +302,8 @@ async def main(folder, names):
         tried = "; ".join(f"{what} {', '.join(map(str, times))}" for what, times in sorted(by_stream.items()))
         print(f"{kind.name} | {plan} | {tried or '-'} | {outcome}", flush=True)
 
-    wanted = ((kinds[name], plan) for name in names or kinds for plan in (PLANS if name in SDKS else SHORT))
+    wanted = [(kinds[name], plan) for name in names or kinds for plan in (PLANS if name in SDKS else SHORT)]
+    wanted += [(kinds[name], plan) for name in names or kinds if name in MODERN for plan in MODERN_PLANS]
     await asyncio.gather(*(one(kind, plan) for kind, plan in wanted))
 
 
