@@ -27,7 +27,7 @@ async fn an_interrupt_from_the_keyboard_is_a_good_end_too() {
     let mut stream = session.listen().await;
     stream.event().await.unwrap();
     server.signal("INT").await;
-    assert_eq!(stream.items().await, ["retry 5000"]);
+    assert_eq!(stream.items().await, ["retry 10000"]);
     assert_eq!(server.ended().await.0.code(), Some(0));
 }
 

@@ -198,7 +198,7 @@ async fn delete_is_204_and_stopping_ends_streams_in_good_order() {
     let mut listening = client.get(&[]).await.into_body();
     read_until(&mut listening, "data: \n\n").await;
     let stopping = tokio::spawn(node.stop());
-    assert_eq!(rest(listening).await, "retry: 5000\n\n");
+    assert_eq!(rest(listening).await, "retry: 10000\n\n");
     within("the node stops", stopping).await.unwrap();
 
     let node = demo().await;
