@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gateway import Gateway, tail
-from matrix import GOOD, HANG_SECONDS, LONG_SECONDS, word
+from matrix import GOOD, LONG_SECONDS, word
 from roster import ENDED, Client, roster
 
 
@@ -51,7 +51,10 @@ MAY_END = {("outlasting unsafe", "interrupted")}
 # Every call of the Inspector is a process that has to start, so it makes fewer of them.
 INSPECTOR_KINDS = {"short safe", "long unsafe"}
 INSPECTOR_REST_SECONDS = 4
-BETWEEN_SECONDS = 5
+# Longer than the longest call, so that one that is run again by the next process is over before the deploy after that.
+BETWEEN_SECONDS = LONG_SECONDS + 6
+# A call that has to be run again takes as long as a deploy and twice its own time.
+CALL_LIMIT_SECONDS = 90
 # So many lines about what went wrong are printed.
 STORIES = 60
 
@@ -75,7 +78,7 @@ class Load:
             key = f"{name}-{kind.name.replace(' ', '-')}-{number}"
             at = time.monotonic() - self.began
             try:
-                answer = await asyncio.wait_for(client.call(kind.tool, key=key, seconds=kind.seconds), HANG_SECONDS)
+                answer = await asyncio.wait_for(client.call(kind.tool, key=key, seconds=kind.seconds), CALL_LIMIT_SECONDS)
                 outcome = word((answer, 0))
             except asyncio.TimeoutError:
                 answer, outcome = {}, word(None)
@@ -150,7 +153,6 @@ async def main():
                 times.append(time.monotonic() - began)
                 load.stories.append(f"{time.monotonic() - load.began:.1f} s: deploy {number} took {times[-1]:.1f} s")
                 print(f"deploy {number}: {times[-1]:.1f} s", flush=True)
-            await asyncio.sleep(BETWEEN_SECONDS)
             load.is_over = True
             await asyncio.gather(*calling)
         finally:
@@ -168,8 +170,9 @@ async def main():
     print(f"{len(times)} deploys ({arguments.way}), {calls} calls, {bad} broken, {len(wrong)} not run once")
     if bad or wrong:
         print("\n".join([*wrong, *load.stories][:STORIES]))
-        print(f"\nlog of the last gateway:\n{tail(folder / 'gateway.log')}")
-    shutil.rmtree(folder, ignore_errors=True)
+        print(f"\nlog of the gateways, kept in {folder}:\n{tail(folder / 'gateway.log')}")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
     sys.exit(1 if bad or wrong else 0)
 
 
