@@ -109,7 +109,7 @@ async fn a_server_that_asks_and_does_not_read_costs_no_more_than_its_bound() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Whoever is the first to start ends when it is spoken to; the others serve.
+/// The first process ends when it is spoken to; the others serve.
 const FIRST_DIES: &str = "if mkdir first 2> mkdir; then read -r initialize; exit 7; fi";
 
 #[tokio::test]

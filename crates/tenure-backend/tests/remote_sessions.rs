@@ -31,7 +31,7 @@ async fn through(server: &Raw) -> (Sessions, Arc<Session>) {
     (sessions, session)
 }
 
-/// A runtime in front of whoever is there, or comes in time.
+/// A runtime in front of a server that is there, or comes in time.
 fn in_front_of(url: &str, patience: Duration) -> Sessions {
     let upstream = Upstream { patience, ..Upstream::new(url) };
     let backend = Arc::new(RemoteBackend::new(&upstream).unwrap());

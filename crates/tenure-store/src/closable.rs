@@ -1,7 +1,7 @@
 //! A store that can be closed while others still hold it.
 //!
 //! Owns the only lasting reference to an engine. Closing gives that up, so that the engine writes its last and lets go
-//! of its files, and another process can open it. Whoever still asks is told that the store is not available.
+//! of its files, and another process can open it. Callers that still ask are told that the store is not available.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -48,7 +48,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Closes the store, whoever still holds it, so that another process can open it.
+    /// Closes the store for all who hold it, so that another process can open it.
     ///
     /// # Cancel safety
     /// The store is closed when the first poll returns; only the wait can be dropped.

@@ -271,7 +271,7 @@ where
     }
 }
 
-/// Tells the client that no other request follows on this connection: it opens another one, which whoever listens then
+/// Tells the client that no other request follows on this connection: it opens another one, which the process that listens then
 /// takes. In HTTP/2 that is said when the connection ends, and loses no request.
 fn say_close<B>(response: &mut http::Response<B>) {
     if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {

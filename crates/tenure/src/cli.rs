@@ -144,7 +144,7 @@ enum ConfigCommand {
 #[derive(Args, Debug)]
 struct RunArgs {
     /// Takes the place of the server that has the store open: gets its socket, waits until it has finished, and goes on
-    /// with its sessions. Nobody is refused meanwhile. Without such a server it starts like any other.
+    /// with its sessions. No client is refused meanwhile. Without such a server it starts like any other.
     #[arg(long)]
     take_over: bool,
     #[command(flatten)]

@@ -77,7 +77,7 @@ impl Socket {
         let listener = if config.listen.port() == 0 || config.listen == address {
             predecessor.listener().map_err(failed)?
         } else {
-            tracing::warn!(before = %address, now = %config.listen, "another address than before: its clients find nobody there");
+            tracing::warn!(before = %address, now = %config.listen, "another address than before: its clients find no server there");
             Self::bind(config.listen)?.listener
         };
         Ok(Some(Self { listener, after_us: AfterUs::Closes, predecessor: Some(predecessor) }))

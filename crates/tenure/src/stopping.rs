@@ -2,7 +2,7 @@
 //!
 //! Everything is served until nothing is in flight that could not be left to the next process, or the grace is over.
 //! Then requests are held, what is open is written down, the store is closed, and the next process may open it. Only
-//! then the servers behind are let go, and the listening socket: however long that takes, nobody waits for it.
+//! then the servers behind are let go, and the listening socket: however long that takes, no client waits for it.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ pub(crate) async fn wind_down(parts: Parts) {
     control.over.cancel();
     control.ended.cancelled().await;
     if !is_shared {
-        // Nobody could be served any more.
+        // No client could be served any more.
         hand_over.withdraw();
         stages.shut.cancel();
     }

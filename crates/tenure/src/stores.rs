@@ -1,4 +1,4 @@
-//! Where sessions are kept if nobody says where: a folder for each server, among those of the user.
+//! The default place of sessions: a folder for each server, among those of the user.
 //!
 //! A service manager that names a folder (`STATE_DIRECTORY`) has the last word. Otherwise a store is in
 //! `tenure/stores/NAME` in the user's folder for data. The name is the one that was given, or is made of a word that a

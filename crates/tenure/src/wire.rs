@@ -114,8 +114,8 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
     Ok(Served { routes, ..Served::one(Arc::new(routes_to), config) })
 }
 
-/// How long a server may take to be there. A little less than whoever waits for it does: then it has failed, which is
-/// logged, said to whoever waits, and makes the next one wait.
+/// How long a server may take to be there. A little less than its session waits for it: then it has failed, which is
+/// logged, said to the session, and makes the next one wait.
 fn start_timeout(config: &Config) -> Duration {
     let whole = config.limits.initialize_timeout;
     whole - (whole / 10).min(Duration::from_secs(1))

@@ -1,6 +1,6 @@
 //! Children that were started ahead: a session takes one, and another is started in its place.
 //!
-//! A spare may die while it waits, or be about to, and says nothing about the command then: whoever has taken it asks for
+//! A spare may die while it waits, or be about to, and says nothing about the command then: its session asks for
 //! a fresh one.
 //!
 //! There are never more than a limit, those that are leaving included. One that is to be started ahead is not started
@@ -60,7 +60,7 @@ impl Pool {
         Self { command, warden, places, ready: Mutex::default() }
     }
 
-    /// A child as it is wanted; waits this long for a place. At the limit, whoever wants a fresh one gets a spare after
+    /// A child as it is wanted; waits this long for a place. At the limit, a session that wants a fresh one gets a spare after
     /// all. None is started ahead.
     pub(super) async fn take(&self, wanted: Wanted, patience: Duration) -> Result<Taken, NoChild> {
         if let Wanted::Any = wanted

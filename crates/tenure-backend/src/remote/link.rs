@@ -256,7 +256,7 @@ impl Remote {
         }
         if repeat == Repeat::AskTool {
             if !self.may_be_called_twice(request).await {
-                // Whoever serves the session next can say it.
+                // The next server of the session can say it.
                 let is_lost = self.is_forgotten.load(Ordering::Acquire);
                 return Err(if is_lost { away.error } else { away.unrepeated() });
             }

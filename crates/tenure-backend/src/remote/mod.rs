@@ -47,7 +47,7 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     /// The largest message from it.
     pub max_message_bytes: usize,
-    /// How long it is waited for while it is away. Should be less than whoever opens the link waits, who otherwise does
+    /// How long it is waited for while it is away. Should be less than the session waits for its link, which otherwise does
     /// not hear why it failed. Zero: requests fail at once.
     pub patience: Duration,
 }

@@ -37,7 +37,7 @@ struct Seen {
 /// Why a request has no answer, where another attempt may have one.
 #[derive(Clone, Debug)]
 pub(super) struct Away {
-    /// The error for whoever does not wait any longer.
+    /// The error for a request that does not wait any longer.
     pub(super) error: RpcError,
     pub(super) reached: Reached,
     /// The status that came in place of an answer.

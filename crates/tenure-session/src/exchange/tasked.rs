@@ -46,7 +46,7 @@ const LATER: Duration = Duration::from_millis(250);
 pub(super) enum Wanted {
     /// Its server.
     ByServer(TaskWish),
-    /// Nobody in particular: it has run for long.
+    /// The clock: it has run for long.
     ByTime,
 }
 

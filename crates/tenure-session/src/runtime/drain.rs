@@ -346,7 +346,7 @@ impl Session {
             // Also refuses a link that is just being opened.
             state.settled = Some(interrupted_error());
             state.left = true;
-            // Whoever asked is gone with this process; the next one takes the questions back.
+            // The server that asked is gone with this process; the next process takes the questions back.
             state.asks.clear();
             state.outbox.make_room();
             let open: Vec<_> = state.streams.keys().copied().collect();

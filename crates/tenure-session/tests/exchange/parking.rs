@@ -30,7 +30,7 @@ async fn a_client_that_does_not_come_back_is_given_up_and_the_server_is_told() {
         world.assert_idle();
         let late = world.ask(&first.again(&asked, &json!({ "q1": accepted("Ann") }))).await;
         assert_eq!(late["refused"], "invalid_request_state");
-        assert!(world.server.is_quiet(), "no second run that nobody asked for");
+        assert!(world.server.is_quiet(), "no second run without a request");
         assert_eq!(world.exchanges.shut_down(seconds(0)).await, 0, "no task is left");
     }
 }

@@ -72,7 +72,7 @@ async fn a_state_of_another_key_is_refused() {
     let again = first.again(&asked, &json!({ "q1": accepted("Ann") }));
     let other = World::of(Making { seal: key(), ..Making::default() });
     assert_eq!(refusal(&other.ask(&again).await), "invalid_request_state");
-    assert!(other.server.is_quiet(), "no second run that nobody asked for");
+    assert!(other.server.is_quiet(), "no second run without a request");
 }
 
 #[tokio::test(start_paused = true)]

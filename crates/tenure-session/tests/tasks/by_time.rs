@@ -50,7 +50,7 @@ async fn a_call_that_may_be_carried_out_twice_goes_on_after_a_kill(engine: Engin
     let (id, call) = grown(&mut world).await;
     let before = call.params();
     let mut world = world.killed().await;
-    assert_eq!(world.get(&bob(), &id).await["error"]["code"], -32602, "it is nobody else's");
+    assert_eq!(world.get(&bob(), &id).await["error"]["code"], -32602, "it is its owner's alone");
     assert!(world.server.is_quiet(), "nor do others make it go on");
     assert_eq!(world.get(&ann(), &id).await["result"]["status"], "working");
     hint(&mut world, &json!({ "idempotentHint": true })).await;

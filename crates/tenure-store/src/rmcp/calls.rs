@@ -103,7 +103,7 @@ impl RmcpStore {
         self.shared.calls.lock().end(log);
     }
 
-    /// Nobody works on the requests of a session any more.
+    /// Forgets the requests of a session, which has ended.
     pub(super) fn forget_calls(&self, session: &str) {
         self.shared.calls.lock().end_session(session);
     }

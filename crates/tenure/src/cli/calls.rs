@@ -17,7 +17,7 @@ pub(super) struct CallsArgs {
     /// Show so many at most, the oldest first.
     #[arg(long, value_name = "N", default_value = "100")]
     limit: NonZeroUsize,
-    /// Only calls of this principal; `anonymous` for those of nobody in particular.
+    /// Only calls of this principal; `anonymous` for those without a name.
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
     /// Only calls to this backend, where there are several.

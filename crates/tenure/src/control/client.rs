@@ -170,7 +170,7 @@ impl Client {
         let stream = self.connect().await.map_err(|error| lost().caused_by(error))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost().caused_by(error))?;
-        // What goes wrong with the connection is told to whoever waits for the answer.
+        // What goes wrong with the connection is told to the task that waits for the answer.
         self.tasks.spawn(async move { drop(connection.with_upgrades().await) });
         sender.send_request(request).await.map_err(|error| lost().caused_by(error))
     }

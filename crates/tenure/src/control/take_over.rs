@@ -54,7 +54,7 @@ pub(crate) struct HandOver(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Until it is known that nobody takes it over.
+    /// Until it is known that no process takes it over.
     listener: Mutex<Option<TcpListener>>,
     /// Another process talks to us about it.
     is_busy: AtomicBool,
@@ -75,7 +75,7 @@ impl HandOver {
         }))
     }
 
-    /// Lets go of the socket: nobody can take over any more.
+    /// Lets go of the socket: no process can take over any more.
     pub(crate) fn withdraw(&self) {
         self.0.listener.lock().take();
     }

@@ -22,7 +22,7 @@ pub(crate) struct CallRow {
     pub(crate) label: String,
     /// Whether it belongs to a session.
     pub(crate) in_session: bool,
-    /// Who asked; nobody in particular if it is left out.
+    /// Who asked; left out for callers without a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<String>,
     /// The endpoint it came to, if that has a name.

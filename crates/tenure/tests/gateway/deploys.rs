@@ -1,4 +1,4 @@
-//! The gateway is stopped, and another one takes its place: no call ends because of it, and nobody is refused.
+//! The gateway is stopped, and another one takes its place: no call ends because of it, and no client is refused.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -223,7 +223,7 @@ async fn a_socket_that_was_passed_on_outlives_the_process() {
     assert_eq!(gateway.address, address);
     let session = gateway.session().await;
     assert!(gateway.stop().await.success());
-    // Nobody is there, and the connection waits for the next process.
+    // No process is there, and the connection waits for the next one.
     let mut waiting = Connection::open(address).await;
     waiting.write(&session.request(1, "ping", &json!({})).bytes()).await;
     gateway.start_again().await;

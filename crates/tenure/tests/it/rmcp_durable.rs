@@ -156,7 +156,7 @@ async fn a_call_that_a_kill_cut_off_is_answered_as_interrupted_when_it_is_resume
     let primed = stream.event().await.expect("a priming event").id.expect("with an id");
     let (began, _) = stream.message().await.expect("that it began");
     let finished = call(&session, 8, "count", &json!({ "to": 2 })).await;
-    // As long as it runs, whoever resumes it is told to come back.
+    // As long as it runs, a client that resumes it is told to come back.
     assert_eq!(all(&mut session.resume(&began).await).await, []);
     server.kill_and_start_again().await;
     let answer = all(&mut session.resume(&began).await).await;

@@ -39,7 +39,7 @@ impl Ear for Traffic {
             std::mem::take(&mut state.calls)
         };
         for (_, waiting) in calls {
-            // Whoever asked can tell this from a request that the child did not take. A listen does nothing that could have
+            // The caller can tell this from a request that the child did not take. A listen does nothing that could have
             // been done halfway.
             let error = if waiting.is_listen { gone() } else { RpcError::server_lost() };
             waiting.answer(Answer::Nothing(error));

@@ -169,7 +169,7 @@ async fn start(
             Ok(taken) => taken,
             Err(error) => return Some(Err(error)),
         };
-        // Whoever waits does so since we began, and shall hear from us why it failed; a server gets half the time at least.
+        // The session waits since we began, and shall hear from us why it failed; a server gets half the time at least.
         let patience = limits.start_timeout.saturating_sub(began.elapsed()).max(limits.start_timeout / 2);
         match Server::start(process, limits, patience, given_up).await {
             Ok((server, life)) => {
@@ -178,7 +178,7 @@ async fn start(
                 return Some(Ok(server));
             }
             Err(NoServer::GivenUp) => {
-                tracing::debug!("nobody waits any more for the server that was being started");
+                tracing::debug!("no session waits any more for the server that was being started");
                 return None;
             }
             Err(NoServer::Failed(failure))

@@ -1,4 +1,4 @@
-//! Where sessions are kept if nobody says where: several servers beside each other, and commands that find them.
+//! The default place of sessions: several servers beside each other, and commands that find them.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -105,7 +105,7 @@ async fn an_answer_that_cannot_be_resumed_fails_alone_if_the_session_is_there() 
     server.post("ping").await.answer(&json!({ "result": {} })).await;
     let failed = answer(call).await;
     assert_eq!(failed["error"]["data"]["reason"], "interrupted", "{failed}");
-    // Nobody waits for the answer any more, and what is said first is posted first.
+    // The request is withdrawn, and messages are posted in their order.
     server.post("notifications/cancelled").await.accept().await;
     calls_in_the_same_session(&mut server, &session).await;
 }
