@@ -361,7 +361,7 @@ fn discovered() -> Value {
 
 fn tools() -> Value {
     let tool = |name: &str, read_only: bool| json!({ "name": name, "inputSchema": { "type": "object" }, "annotations": { "readOnlyHint": read_only } });
-    json!({ "tools": [tool("public_echo", true), tool("slow", false), tool("slow_safe", true), tool("hold", false)] })
+    json!({ "tools": [tool("public_echo", true), tool("slow", false), tool("slow_safe", true), tool("hold", false), tool("heard", true)] })
 }
 
 /// From here on SIGTERM is caught and nothing comes of it.

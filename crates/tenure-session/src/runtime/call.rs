@@ -188,9 +188,17 @@ impl Session {
                 ));
             }
             // Looked at under the lock: a stop that holds requests back finds this one in flight, or it is held.
-            if self.inner.stage() >= drain::Stage::Holding {
-                let is_alone = stream.is_none() && caller.collect == Collect::Resumes;
-                return self.hold(&mut state, request, is_alone).map(Admitted::Held);
+            let stage = self.inner.stage();
+            let is_alone = stream.is_none() && caller.collect == Collect::Resumes;
+            if stage >= drain::Stage::Holding {
+                return self.hold(&mut state, request, is_alone, stage).map(Admitted::Held);
+            }
+            // One that began now could be cut off at the end of the stop, though it is shorter than the grace.
+            if stage != drain::Stage::Open
+                && self.can_hold(&state, is_alone)
+                && !self.is_known_to_be_safe(&request)
+            {
+                return self.hold(&mut state, request, is_alone, stage).map(Admitted::Held);
             }
             // A session that lost its server gets another one; the request waits for it, in flight like any other.
             let link = self.link_in(&state);
@@ -230,9 +238,10 @@ impl Session {
         self: &Arc<Self>,
         state: &mut State,
         request: Request,
-        can_resume: bool,
+        is_alone: bool,
+        stage: drain::Stage,
     ) -> Result<Reader, Error> {
-        if !can_resume || state.left || !state.revision.primes_streams() || !self.inner.outlives_us() {
+        if !self.can_hold(state, is_alone) {
             return Err(draining());
         }
         let note = backlog::held_note(&request);
@@ -258,10 +267,18 @@ impl Session {
         state.calls.insert(request.id, call);
         self.begin_stream(state, stream, Stream { open: 1, ..Stream::default() }, note);
         let reader = self.reader(state, stream, Some(Position::START));
-        if let Some(slot) = state.streams.get_mut(&stream).and_then(|stream| stream.reader.as_mut()) {
+        // Until then this process can still say when it is time to come back.
+        if stage >= drain::Stage::Holding
+            && let Some(slot) = state.streams.get_mut(&stream).and_then(|stream| stream.reader.as_mut())
+        {
             slot.closing = Some(self.stop_retry(stream));
         }
         Ok(reader)
+    }
+
+    /// Whether a request can be left to the next process without being begun.
+    fn can_hold(&self, state: &State, is_alone: bool) -> bool {
+        is_alone && !state.left && state.revision.primes_streams() && self.inner.outlives_us()
     }
 
     /// Sends a request to the server behind the given link, or makes it wait for a server.

@@ -3,8 +3,9 @@
 //!
 //! A stop is never worse than a kill. A request that is noted in the log and safe to repeat stays open there, and its
 //! reader is sent away to come back: the next process runs it again, as after a kill. Everything else is waited for, up
-//! to a deadline, and answered as interrupted then. Meanwhile everything is served but new sessions. Shortly before the
-//! end requests are held: noted for the next process, and not begun.
+//! to a deadline, and answered as interrupted then. Meanwhile everything is served that may be repeated. Requests that
+//! may not are held, if their clients can come back: noted for the next process, and not begun. Shortly before the end
+//! all requests are held.
 //!
 //! Where nothing survives the process, or a client cannot come back, everything is waited for.
 
@@ -20,7 +21,7 @@ use super::stream::Known;
 use crate::call::Collect;
 use crate::error::{Error, Reason, RpcError};
 use crate::id::{Position, RequestId};
-use crate::message;
+use crate::message::{self, Request};
 use crate::port::store::Durability;
 use crate::rules::{self, Repeat};
 
@@ -283,9 +284,26 @@ impl Session {
         let (session, stop) = (Arc::clone(self), self.inner.stop.clone());
         self.inner.tasks.spawn(async move {
             let Some(tools) = stop.run_until_cancelled(session.repeatable_tools()).await else { return };
+            let whose = (session.route.clone(), session.owner.clone());
+            session.inner.safe_tools.lock().insert(whose, tools.clone());
             session.state.lock().hints = Hints::Known(tools);
             session.inner.stir();
         });
+    }
+
+    /// Whether a request that comes during a stop may be repeated, as far as that is known without asking a server: a
+    /// server that was asked because of another session says the same here.
+    pub(super) fn is_known_to_be_safe(&self, request: &Request) -> bool {
+        match rules::repeat(&request.method) {
+            Repeat::Safe => true,
+            Repeat::Never => false,
+            Repeat::AskTool => {
+                let safe = self.inner.safe_tools.lock();
+                let tools = safe.get(&(self.route.clone(), self.owner.clone()));
+                let name = rules::tool_name(request.params.as_ref());
+                name.is_some_and(|name| tools.is_some_and(|tools| tools.contains(&name)))
+            }
+        }
     }
 
     /// What becomes of a request if the process ends now.

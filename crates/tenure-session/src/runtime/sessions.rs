@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -55,6 +57,8 @@ pub(super) struct Inner {
     pub(super) stage: AtomicU8,
     /// The next process is there already, and has the socket.
     pub(super) is_handed_over: AtomicBool,
+    /// Tools that may be called twice, as far as servers were asked because of a stop, by endpoint and caller.
+    pub(super) safe_tools: Mutex<HashMap<(Route, Principal), Vec<String>, RandomState>>,
     /// Sessions that are being created.
     pub(super) creating: AtomicUsize,
     /// Woken when something may have ended that a stop waits for.
@@ -137,6 +141,7 @@ impl Sessions {
             stop: CancellationToken::new(),
             stage: AtomicU8::new(Stage::Open as u8),
             is_handed_over: AtomicBool::new(false),
+            safe_tools: Mutex::default(),
             creating: AtomicUsize::new(0),
             idle: Notify::new(),
             census: Arc::default(),

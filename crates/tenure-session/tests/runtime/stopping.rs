@@ -260,6 +260,37 @@ async fn a_request_of_the_last_moment_is_held_and_run_by_the_next_process_whatev
 }
 
 #[tokio::test]
+async fn a_call_that_comes_during_a_stop_and_may_not_be_repeated_is_begun_by_the_next_process() {
+    let mut world = lasting();
+    let (session, other) = (world.session().await, world.session().await);
+    let (call, mut reader, _) = streaming(&mut world, &session, tool(1, "pay")).await;
+    let stopping = stop(&world);
+    list_tools(&mut world).await;
+    settle().await;
+    // One that began now could be cut off, though it is shorter than the grace.
+    let mut held = reader_of(session.request(tool(2, "pay"), Caller::anonymous("test")).await.unwrap());
+    let Some(Item::Prime(id)) = held.next().await else { panic!("an id to come back with") };
+    // What may be repeated is served, also where the server was not asked because of this session.
+    for session in [&session, &other] {
+        let quick = send(session, tool(3, "look"));
+        world.script.call().await.answer(&json!({}));
+        assert!(json_of(quick.await.unwrap())["result"].is_object());
+    }
+    call.answer(&json!({}));
+    assert_eq!(all(&mut reader).await, ["result 1"]);
+    assert_eq!(all(&mut held).await, ["close"], "when this process is about to end, and not before");
+    assert_eq!(stopping.await.unwrap(), 0);
+    let mut world = next_process(world);
+    let session = world.find(&session).await.unwrap();
+    // The server is not asked whether it may be repeated: no server has seen it.
+    let begun = world.script.call().await;
+    assert_eq!(begun.request.method, Method::ToolsCall);
+    begun.answer(&json!({}));
+    let mut resumed = resume(&session, &id.to_string()).await.unwrap();
+    assert_eq!(all(&mut resumed).await, ["prime", "result 2"]);
+}
+
+#[tokio::test]
 async fn a_request_that_is_held_can_be_withdrawn() {
     let mut world = lasting();
     let session = world.session().await;
