@@ -56,6 +56,22 @@ impl SessionId {
         key.copy_from_slice(&digest[..16]);
         SessionKey(key)
     }
+
+    /// The name under which stores know something of this owner at this endpoint: the same secret of another owner, or
+    /// at another endpoint, leads elsewhere. `kind` keeps things of different kinds apart.
+    pub(crate) fn key_of_owner(&self, kind: &[u8], owner: &Principal, route: &Route) -> SessionKey {
+        let mut hash = Sha256::new().chain_update(kind).chain_update(self.0);
+        // Length and presence stand in front, so that no two pairs of texts are the same bytes.
+        for text in [owner.name(), route.name()] {
+            hash.update([u8::from(text.is_some())]);
+            let text = text.unwrap_or_default();
+            hash.update((text.len() as u64).to_be_bytes());
+            hash.update(text);
+        }
+        let mut key = [0; 16];
+        key.copy_from_slice(&hash.finalize()[..16]);
+        SessionKey(key)
+    }
 }
 
 impl fmt::Debug for SessionId {

@@ -97,8 +97,8 @@ pub async fn copy(
             for (key, record) in page {
                 match space {
                     Space::Rmcp => copy_rmcp_log(from, to, &record.value, &mut totals).await?,
-                    // Neither a state nor a task has events.
-                    Space::State | Space::Task => {}
+                    // None of these has events.
+                    Space::State | Space::Task | Space::Call => {}
                     _ => copy_events(from, to, key, &mut totals).await?,
                 }
                 totals.records += 1;

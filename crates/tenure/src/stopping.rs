@@ -62,12 +62,16 @@ pub(crate) async fn wind_down(parts: Parts) {
     let is_shared = hand_over.is_asked() || after_us == AfterUs::StaysOpen;
     let late = LATE_GRACE.min(grace / 4);
 
-    // Requests without a session cannot wait for the next process, only come back to it. Where one follows at once, they
-    // are served until it can; otherwise those that run are finished, and others refused.
-    let hands_over = is_shared && store.disk.is_some();
+    // Where nothing outlives this process, requests without a session are finished, and others refused.
+    let outlives_us = store.disk.is_some();
     let mut interrupted = 0;
-    if hands_over {
-        sessions.hand_over();
+    if outlives_us {
+        if is_shared {
+            sessions.hand_over();
+            exchanges.are_followed();
+        } else {
+            sessions.drain();
+        }
         tokio::join!(exchanges.finish(deadline - late), sessions.calm(grace - late));
     } else {
         exchanges.drain();
@@ -83,7 +87,7 @@ pub(crate) async fn wind_down(parts: Parts) {
     let closing = Instant::now();
     stages.stop.cancel();
     let left = (deadline - Instant::now()).max(late);
-    let others = async { if hands_over { exchanges.leave(Instant::now() + left).await } else { 0 } };
+    let others = async { if outlives_us { exchanges.leave(Instant::now() + left).await } else { 0 } };
     let (of_sessions, others) = tokio::join!(sessions.settle(left), others);
     interrupted += of_sessions + others;
     if interrupted > 0 {

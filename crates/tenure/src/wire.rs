@@ -642,6 +642,7 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
         max_running: config.exchanges.max_running,
         max_parked: config.exchanges.max_parked,
         stream_after: config.exchanges.stream_after,
+        max_kept: config.exchanges.max_kept,
         ..ExchangeLimits::of(&limits)
     };
     let clock = Arc::new(SystemClock);
@@ -656,7 +657,7 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
         clock: Arc::clone(&clock) as _,
         limits,
     };
-    let sessions = Sessions::start_with_servers(parts, fingerprints);
+    let sessions = Sessions::start_with_servers(parts, fingerprints.clone());
     let responder = responder(&backend, config);
     let exchanges = Exchanges::start(exchange::Parts {
         responder,
@@ -667,6 +668,7 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
         eras: config.eras,
         caching: if is_ours || config.exchanges.trust_public { Caching::AsSaid } else { Caching::Private },
     })
+    .with_store(Arc::clone(&store), fingerprints)
     .with_tasks(Tasks::start(store, Arc::new(SystemClock), task_limits));
     Ok(Running { sessions, exchanges, states })
 }

@@ -1,7 +1,7 @@
 //! All exchanges of a process: admitted, carried out, waiting, ended.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -14,16 +14,18 @@ use super::answers;
 use super::capability;
 use super::catalog::Catalog;
 use super::ladder::{Checked, Streams};
+use super::leave::{Admission, Hints};
 use super::limits::ExchangeLimits;
 use super::meta::Level;
 use super::results::Caching;
 use super::run::{Answer, Run, Source};
 use super::states::{self, Bound, Brought, Held, Opened};
-use super::work::{Attempt, End, Work};
+use super::work::{Attempt, End, Origin, Work};
 use crate::bridge::rules::news::Filter;
 use crate::call::{CallContext, Caller, Fanout, Listener, News, Stage};
 use crate::error::{Error, Reason};
 use crate::id::Route;
+use crate::kept::KeptCalls;
 use crate::message::Request;
 use crate::method::Method;
 use crate::port::backend::Call;
@@ -35,7 +37,7 @@ use crate::task::Tasks;
 
 /// All exchanges of a process, as one of its endpoints sees them. Cheap to clone.
 #[derive(Clone)]
-pub struct Exchanges(pub(super) Arc<Inner>, Route);
+pub struct Exchanges(pub(super) Arc<Inner>, pub(super) Route);
 
 /// What exchanges are made of.
 #[expect(missing_debug_implementations, reason = "its parts are ports without one")]
@@ -79,18 +81,25 @@ pub(super) struct Inner {
     pub(super) parked: Mutex<HashMap<u128, Arc<Work>>>,
     pub(super) tasks: TaskTracker,
     kept_tasks: OnceLock<Tasks>,
+    pub(super) kept_calls: OnceLock<Arc<KeptCalls<Work>>>,
+    /// Another process has the socket already, and follows.
+    pub(super) is_followed: AtomicBool,
+    /// Which tools may be called twice, as far as their servers were asked because this process leaves.
+    pub(super) hints: Mutex<Hints>,
 }
 
 /// Everything is taken.
 pub(super) const OPEN: u8 = 0;
-/// Calls whose clients can be told to come back are not begun any more; everything else is taken.
-pub(super) const LEAVING: u8 = 1;
+/// Calls that may not be carried out twice are not begun any more, if their clients can come back; everything else is.
+pub(super) const FINISHING: u8 = 1;
+/// Calls whose clients can come back are not begun any more; everything else is taken.
+pub(super) const LEAVING: u8 = 2;
 /// Clients are told to come back; nothing else is taken.
-pub(super) const LEFT: u8 = 2;
+pub(super) const LEFT: u8 = 3;
 /// Nothing is taken.
-const DRAINING: u8 = 3;
+const DRAINING: u8 = 4;
 /// Nothing is taken, and what is left ends.
-const STOPPING: u8 = 4;
+const STOPPING: u8 = 5;
 
 /// How much is going on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,6 +134,9 @@ impl Exchanges {
             parked: Mutex::default(),
             tasks: TaskTracker::new(),
             kept_tasks: OnceLock::new(),
+            kept_calls: OnceLock::new(),
+            is_followed: AtomicBool::new(false),
+            hints: Mutex::default(),
         });
         let listener: Weak<dyn Listener> = Arc::downgrade(&(Arc::clone(&inner) as Arc<dyn Listener>));
         parts.fanout.add(listener);
@@ -175,12 +187,12 @@ impl Exchanges {
         // request.
         let running = Running::new(inner)?;
         let stage = inner.stage.load(Ordering::SeqCst);
-        let may_come_back = Work::may_ask(&request.method);
-        // A client that looks after its task need not notice that a process leaves.
-        let is_answered_to_the_end = may_come_back || request.method == Method::TasksGet;
-        if !(matches!(stage, OPEN | LEAVING) || stage == LEFT && is_answered_to_the_end) {
-            return Err(answers::draining());
-        }
+        let may_ask = Work::may_ask(&request.method);
+        let is_held = match inner.admission(stage, &request, route, &caller.principal, streams) {
+            Admission::Begin => false,
+            Admission::Hold => true,
+            Admission::Refuse => return Err(answers::draining()),
+        };
         if let Some(needed) = capability::of_request(&request) {
             meta.capabilities.require(&[needed])?;
         }
@@ -199,7 +211,7 @@ impl Exchanges {
         }
         let mut attempt = Attempt { meta, streams, responses: None, used: Vec::new() };
         let mut recovers = None;
-        if may_come_back {
+        if may_ask {
             attempt.responses = answers::responses(request.params.as_ref());
             if let Some(state) = states::brought(request.params.as_ref())? {
                 let bound = Bound::new(&request, route, &principal);
@@ -229,8 +241,7 @@ impl Exchanges {
         let number = inner.numbers.fetch_add(1, Ordering::Relaxed);
         let world = (inner.fanout.on(route.clone()), Arc::clone(&inner.limits), inner.clock.now());
         let asked = request.clone();
-        let is_held = stage != OPEN && may_come_back;
-        let origin = (recovers, is_held);
+        let origin = Origin { recovers, is_resumed: false, is_held };
         let work = Work::new(number, (request.clone(), caller.clone()), attempt, world, origin);
         let source = if is_held {
             Source::Elsewhere
@@ -287,6 +298,7 @@ impl Exchanges {
         let mut left = self.0.listed();
         left.retain(|work| work.end(End::Interrupt));
         self.0.stop_tasks().await;
+        self.0.stop_noting().await;
         left.len()
     }
 
@@ -333,6 +345,13 @@ impl Inner {
         }
     }
 
+    /// Waits until what is to be noted of calls is in the store.
+    pub(super) async fn stop_noting(&self) {
+        if let Some(calls) = self.kept_calls.get() {
+            calls.stop(Duration::from_secs(5)).await;
+        }
+    }
+
     /// Enters a call that has to wait, so that it can be ended from outside.
     pub(super) fn list(self: &Arc<Self>, work: &Arc<Work>, turn: u64) -> Listed {
         let place = (work.number, turn);
@@ -369,7 +388,7 @@ impl Inner {
         match self.stage.load(Ordering::SeqCst) {
             DRAINING if work.is_listen() => work.end(End::Leave),
             STOPPING => work.end(End::Interrupt),
-            LEFT => work.end(work.end_at_leaving()),
+            LEFT => work.end(self.end_at_leaving(work)),
             _ => false,
         }
     }
@@ -410,7 +429,7 @@ fn random() -> u64 {
 pub(super) struct Running(Arc<Inner>);
 
 impl Running {
-    fn new(inner: &Arc<Inner>) -> Result<Self, Error> {
+    pub(super) fn new(inner: &Arc<Inner>) -> Result<Self, Error> {
         let running = inner.running.fetch_add(1, Ordering::SeqCst);
         let guard = Self(Arc::clone(inner));
         let limit = inner.limits.max_running;

@@ -51,13 +51,15 @@ pub struct Checked {
     /// [`HeaderParams`](super::HeaderParams). A value that could not be read has U+FFFD in it, which no header has.
     /// `None` where there are no headers.
     pub params: Option<Vec<(Box<str>, Box<str>)>>,
-    /// Whether its answer may be a stream. Allowed, until its transport says otherwise.
+    /// Whether its answer may be a stream. [`Streams::Allowed`], until its transport says otherwise.
     pub streams: Streams,
 }
 
 /// Whether a client takes a stream for an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Streams {
+    /// It does, and it can come back for the rest of a stream that broke, by the id of an event.
+    Resumable,
     /// It does.
     Allowed,
     /// It does not: what would be said meanwhile is dropped.

@@ -1,10 +1,17 @@
 //! How a process leaves its calls to the next one, so that a deploy ends none of them.
 //!
-//! Calls that cannot be carried out twice are finished, up to a deadline. The others are answered `input_required`
-//! with a state and no questions: their clients come back at once, with the same request, and whichever process
-//! answers then carries it out. Two steps, since other parts of the process have calls of their own to finish:
+//! Calls that cannot be carried out twice are finished, up to a deadline. The clients of the others come back, and
+//! whichever process answers then carries the call out. There are two ways to make a client come back:
 //!
-//! 1. [`finish`](super::Exchanges::finish): everything is served; what was running is finished.
+//! - It is answered `input_required` with a state and no questions, and sends the same request at once. So another process
+//!   has to have the socket already.
+//! - Its stream ends without an answer, after an event with an id. It comes back for the rest of the stream, after a time
+//!   that it was told.
+//!
+//! Two steps, since other parts of the process have calls of their own to finish:
+//!
+//! 1. [`finish`](super::Exchanges::finish): calls that were running are finished. Further calls are served if they may be
+//!    carried out twice, and held otherwise: one that began now could be cut off.
 //! 2. [`leave`](super::Exchanges::leave): no further call is begun, what began meanwhile is finished, and the rest is
 //!    told to come back.
 
@@ -16,13 +23,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::answers;
-use super::exchanges::{Exchanges, Inner, LEAVING, LEFT};
+use super::exchanges::{Exchanges, FINISHING, Inner, LEAVING, LEFT, OPEN};
+use super::ladder::Streams;
 use super::run::{Run, Turn};
 use super::states::{Bound, Held};
 use super::work::{End, Work};
 use crate::bridge::rules::questions;
 use crate::call::Stage;
 use crate::id::{Principal, Route};
+use crate::message::Request;
+use crate::method::Method;
 use crate::rules::{self, Repeat};
 
 /// How long the last answers may take on their way out.
@@ -32,15 +42,32 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 const HINTS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Tools that may be called twice, by whom they are offered to. `None`: the server did not say.
-type Hints = HashMap<(Route, Principal), Option<Vec<String>>>;
+pub(super) type Hints = HashMap<(Route, Principal), Option<Vec<String>>>;
+
+/// What becomes of a request that comes in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Admission {
+    /// It is carried out.
+    Begin,
+    /// It is left to the next process.
+    Hold,
+    /// It is refused.
+    Refuse,
+}
 
 impl Exchanges {
+    /// Another process has the socket, and follows as soon as this one has left.
+    pub fn are_followed(&self) {
+        self.0.is_followed.store(true, Ordering::Relaxed);
+    }
+
     /// Waits until every call that runs now and cannot be carried out twice has been answered, or the deadline.
-    /// Everything is served meanwhile.
+    /// Meanwhile everything is served that may be carried out twice.
     ///
     /// # Cancel safety
-    /// Nothing has happened.
+    /// Can be called again.
     pub async fn finish(&self, until: Instant) {
+        let _ = self.0.stage.compare_exchange(OPEN, FINISHING, Ordering::SeqCst, Ordering::SeqCst);
         let before = self.0.numbers.load(Ordering::Relaxed);
         let done = self.0.finished(|work| work.number < before);
         drop(tokio::time::timeout_at(until, done).await);
@@ -72,7 +99,7 @@ impl Exchanges {
         inner.stage.store(LEFT, Ordering::SeqCst);
         let mut interrupted = 0;
         for work in inner.listed() {
-            let end = work.end_at_leaving();
+            let end = inner.end_at_leaving(&work);
             interrupted += usize::from(work.end(end) && end == End::Interrupt);
         }
         let parked = std::mem::take(&mut *inner.parked.lock());
@@ -84,20 +111,61 @@ impl Exchanges {
         }
         inner.stop_tasks().await;
         drop(tokio::time::timeout(LAST_ANSWERS, inner.unused()).await);
+        inner.stop_noting().await;
         interrupted
     }
 }
 
 impl Inner {
+    /// What becomes of a request at a stage of the end.
+    pub(super) fn admission(
+        &self,
+        stage: u8,
+        request: &Request,
+        route: &Route,
+        principal: &Principal,
+        streams: Streams,
+    ) -> Admission {
+        if stage == OPEN {
+            return Admission::Begin;
+        }
+        let is_call = Work::may_ask(&request.method);
+        let is_followed = self.is_followed.load(Ordering::Relaxed);
+        let is_resumable = streams == Streams::Resumable && self.are_noted();
+        let can_come_back = is_call && (is_followed || is_resumable);
+        match stage {
+            FINISHING if self.is_known_to_be_safe(request, route, principal) => Admission::Begin,
+            FINISHING | LEAVING | LEFT if can_come_back => Admission::Hold,
+            FINISHING => Admission::Begin,
+            LEAVING if !is_call => Admission::Begin,
+            // A client that looks after its task need not notice that a process leaves.
+            LEFT if request.method == Method::TasksGet => Admission::Begin,
+            _ => Admission::Refuse,
+        }
+    }
+
+    /// Whether a request may be carried out twice, as far as that is known without asking a server.
+    fn is_known_to_be_safe(&self, request: &Request, route: &Route, principal: &Principal) -> bool {
+        match rules::repeat(&request.method) {
+            Repeat::Safe => true,
+            Repeat::Never => false,
+            Repeat::AskTool => {
+                let hints = self.hints.lock();
+                let tools = hints.get(&(route.clone(), principal.clone())).and_then(Option::as_ref);
+                let name = rules::tool_name(request.params.as_ref());
+                name.is_some_and(|name| tools.is_some_and(|tools| tools.contains(&name)))
+            }
+        }
+    }
+
     /// Waits until no call is left that it concerns and that has to be finished here.
     async fn finished(&self, concerns: impl Fn(&Work) -> bool) {
-        let mut hints = Hints::new();
         loop {
             let parked: Vec<_> = self.parked.lock().values().cloned().collect();
             let mut unfinished = Vec::new();
             for work in self.listed().into_iter().chain(parked) {
                 // Found out for all before any is waited for: later there may be no time for it.
-                if concerns(&work) && self.has_to_be_finished(&work, &mut hints).await {
+                if concerns(&work) && self.has_to_be_finished(&work).await {
                     unfinished.push(work);
                 }
             }
@@ -110,7 +178,7 @@ impl Inner {
         }
     }
 
-    async fn has_to_be_finished(&self, work: &Arc<Work>, hints: &mut Hints) -> bool {
+    async fn has_to_be_finished(&self, work: &Arc<Work>) -> bool {
         if work.is_over() || work.is_listen() || work.is_held {
             return false;
         }
@@ -118,22 +186,41 @@ impl Inner {
             let is_repeatable = match rules::repeat(&work.request.method) {
                 Repeat::Safe => true,
                 Repeat::Never => false,
-                Repeat::AskTool => self.is_hinted(work, hints).await,
+                Repeat::AskTool => self.is_hinted(work).await,
             };
             let _ = work.is_repeatable.set(is_repeatable);
         }
-        !work.may_come_back()
+        self.end_at_leaving(work) == End::Interrupt
     }
 
-    async fn is_hinted(&self, work: &Arc<Work>, hints: &mut Hints) -> bool {
+    async fn is_hinted(&self, work: &Arc<Work>) -> bool {
         let whose = (work.fanout.route().clone(), work.caller.principal.clone());
-        if !hints.contains_key(&whose) {
+        let is_asked = self.hints.lock().contains_key(&whose);
+        if !is_asked {
             let listed = tokio::time::timeout(HINTS_WITHIN, self.repeatable_tools(work)).await;
-            hints.insert(whose.clone(), listed.ok().flatten());
+            self.hints.lock().insert(whose.clone(), listed.ok().flatten());
         }
-        let name = rules::tool_name(work.request.params.as_ref());
-        let tools = hints.get(&whose).and_then(Option::as_ref);
-        name.is_some_and(|name| tools.is_some_and(|tools| tools.contains(&name)))
+        self.is_known_to_be_safe(&work.request, &whose.0, &whose.1)
+    }
+
+    /// How a call ends when this process leaves.
+    pub(super) fn end_at_leaving(&self, work: &Work) -> End {
+        let is_followed = self.is_followed.load(Ordering::Relaxed);
+        if work.is_listen() {
+            // Clients open another one at once, and some do not outlive that there is no process to open it at.
+            let comes_back = !is_followed && work.is_resumable() && self.are_noted();
+            return if comes_back { End::Resume } else { End::Leave };
+        }
+        if !work.may_be_left() {
+            return End::Interrupt;
+        }
+        if work.task().is_some() || is_followed && Work::may_ask(&work.request.method) {
+            End::ComeBack
+        } else if work.is_resumable() && self.are_noted() {
+            End::Resume
+        } else {
+            End::Interrupt
+        }
     }
 
     /// Waits until nothing is being answered.
@@ -151,23 +238,11 @@ impl Inner {
 }
 
 impl Work {
-    /// Whether its client can be told to come back: it would understand that, and the call can be carried out anew.
-    fn may_come_back(&self) -> bool {
+    /// Whether the next process can carry it out anew.
+    fn may_be_left(&self) -> bool {
         let is_safe = self.is_held || self.is_repeatable.get() == Some(&true);
         // The client of a task comes back in any case; its call can be carried on if it was kept.
-        let is_kept = self.task().is_none_or(|task| task.live.params().is_some());
-        is_safe && is_kept && Self::may_ask(&self.request.method)
-    }
-
-    /// How it ends when its process leaves.
-    pub(super) fn end_at_leaving(&self) -> End {
-        if self.is_listen() {
-            End::Leave
-        } else if self.may_come_back() {
-            End::ComeBack
-        } else {
-            End::Interrupt
-        }
+        is_safe && self.task().is_none_or(|task| task.live.params().is_some())
     }
 
     /// Resolves when the call is over.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits::Limits;
+use crate::limits::{Jitter, Limits, OtherServer};
 
 /// Every bound and timeout of exchanges.
 #[derive(Clone, Debug)]
@@ -32,6 +32,16 @@ pub struct ExchangeLimits {
     pub gather: Duration,
     /// How long to wait for further questions in all.
     pub gather_at_most: Duration,
+    /// Calls that are noted at once, so that their clients can come back for them; 0: none.
+    pub max_kept: usize,
+    /// How long a client should wait before it comes back for a stream that broke.
+    pub retry: Duration,
+    /// The same when the process stops, and no other has its socket.
+    pub stop_retry: Duration,
+    /// By how much both are longer for some calls than for others.
+    pub retry_jitter: Jitter,
+    /// What becomes of a call whose client comes back when another server has taken the place of its own.
+    pub other_server: OtherServer,
 }
 
 impl Default for ExchangeLimits {
@@ -56,6 +66,11 @@ impl ExchangeLimits {
             ask_timeout: limits.ask_timeout,
             gather: Duration::from_millis(30),
             gather_at_most: Duration::from_millis(200),
+            max_kept: 10_000,
+            retry: limits.retry,
+            stop_retry: limits.stop_retry,
+            retry_jitter: limits.retry_jitter,
+            other_server: limits.other_server,
         }
     }
 }

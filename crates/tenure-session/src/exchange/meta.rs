@@ -112,6 +112,25 @@ pub(crate) fn of_client(params: &RawJson) -> Option<serde_json::Map<String, serd
     Some(meta)
 }
 
+/// The name that a server gives itself in a result.
+pub(crate) fn server_name(result: &RawJson) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Outcome {
+        #[serde(rename = "_meta")]
+        meta: Meta,
+    }
+    #[derive(serde::Deserialize)]
+    struct Meta {
+        #[serde(rename = "io.modelcontextprotocol/serverInfo")]
+        server: Implementation,
+    }
+    #[derive(serde::Deserialize)]
+    struct Implementation {
+        name: String,
+    }
+    result.read::<Outcome>().ok().map(|outcome| outcome.meta.server.name)
+}
+
 fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(Reason::InvalidMeta, detail)
 }

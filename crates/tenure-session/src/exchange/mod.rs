@@ -8,7 +8,7 @@
 //! [`Exchanges`] carries requests out: `run` says how an attempt ends, `work` is the call and `speech` what its server
 //! says and asks, `parks` keeps calls that wait for their clients, `states` seals what a client carries to its next
 //! attempt, `listen` serves those who want news, `tasked` lets a call become a task, and `about_tasks` answers what
-//! clients then ask. `list` tells operators what is under way. Nothing here knows of sessions.
+//! clients then ask. `resume` goes on with calls whose clients come back. `list` tells operators what is under way. Nothing here knows of sessions.
 
 mod about_tasks;
 mod answers;
@@ -16,6 +16,7 @@ pub mod capability;
 mod catalog;
 pub mod digest;
 mod exchanges;
+mod flow;
 pub mod ladder;
 mod leave;
 mod limits;
@@ -26,6 +27,7 @@ pub mod params;
 mod parks;
 mod repeat;
 pub mod results;
+mod resume;
 mod run;
 pub mod sentinel;
 mod speech;
@@ -36,6 +38,7 @@ mod work;
 pub use capability::{Capabilities, Capability};
 pub use digest::Digest;
 pub use exchanges::{Exchanges, Parts, Tallies};
+pub use flow::{Flow, FlowItem};
 pub use ladder::{Checked, Header, Heads, Streams, check};
 pub use limits::ExchangeLimits;
 pub use list::{ExchangeInfo, Standing, WaitsFor};
@@ -43,4 +46,4 @@ pub use listen::Listens;
 pub use meta::{Level, Meta};
 pub use params::HeaderParams;
 pub use results::{Caching, ResultType};
-pub use run::{Answer, Flow};
+pub use run::Answer;

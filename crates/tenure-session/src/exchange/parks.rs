@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use tokio::time::Instant;
 
 use super::answers;
-use super::exchanges::{Inner, LEAVING, OPEN, Running};
+use super::exchanges::{Inner, LEAVING, Running};
 use super::run::{Run, Source, panicked};
 use super::states::{self, Bound, Held, Parked as Name};
 use super::work::{Attempt, Tasked, Work};
@@ -47,7 +47,7 @@ impl Inner {
         });
         let given_up = {
             let mut parked = self.parked.lock();
-            if !matches!(self.stage.load(Ordering::SeqCst), OPEN | LEAVING) {
+            if self.stage.load(Ordering::SeqCst) > LEAVING {
                 return Err(answers::draining());
             }
             let limit = self.limits.max_parked;

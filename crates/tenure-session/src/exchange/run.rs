@@ -5,6 +5,7 @@
 //! | the reply | the answer | is over |
 //! | a message, and the client takes streams | a stream | goes on, and is cancelled with the stream |
 //! | silence for `stream_after`, and the client takes streams | a stream | the same |
+//! | the process leaves, and the client can come back for a stream | a stream that ends | goes on in the next process |
 //! | a question, and no other for `gather` | `input_required` | waits in a task of its own for an attempt with answers |
 //! | the wish to become a task, and the task is in the store | the task | goes on in a task of its own |
 //! | the client hangs up | nothing | is cancelled |
@@ -22,6 +23,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep};
 
 use super::exchanges::{Inner, Listed, Running};
+use super::flow::{Flow, FlowItem};
 use super::ladder::Streams;
 use super::repeat;
 use super::tasked::{Becoming, Wanted};
@@ -30,6 +32,7 @@ use crate::bridge::rules::news;
 use crate::bridge::rules::questions::{self, Question};
 use crate::call::Stage;
 use crate::error::{Error, Reason, RpcError};
+use crate::kept::Kept;
 use crate::message::{self, Request};
 use crate::port::BoxFuture;
 use crate::port::backend::Reply;
@@ -69,6 +72,8 @@ pub(super) struct Run {
     is_repeated: bool,
     /// Whether the client has been given a stream.
     is_stream: bool,
+    /// The note of the attempt, by which its client can come back for the stream.
+    pub(super) kept: Option<Arc<Kept<Work>>>,
     pub(super) is_over: bool,
     _running: Running,
 }
@@ -91,6 +96,10 @@ pub(super) enum Turn {
     Done { body: Bytes, code: Option<i64> },
     /// Nothing for a long time, and the client does not know yet that it has been heard.
     Quiet,
+    /// The process leaves: the client has to come back for the rest of the stream.
+    SentAway,
+    /// The client came back on another connection, which gets the rest.
+    Overtaken,
 }
 
 impl Run {
@@ -102,7 +111,7 @@ impl Run {
         running: Running,
     ) -> Self {
         // Such a call sees to its repetition by itself.
-        let is_repeated = work.recovers.is_some();
+        let is_repeated = work.recovers.is_some() || work.is_resumed;
         Self {
             inner: Arc::clone(inner),
             work,
@@ -116,6 +125,7 @@ impl Run {
             listed: None,
             is_repeated,
             is_stream: false,
+            kept: None,
             is_over: false,
             _running: running,
         }
@@ -127,15 +137,36 @@ impl Run {
     /// Dropping it cancels the call.
     pub(super) async fn answer(mut self) -> Answer {
         let first = std::future::poll_fn(|cx| self.poll(cx)).await;
-        self.is_stream = true;
-        match first {
-            Turn::Done { body, code } => Answer::Json { body, code },
-            Turn::Said(body) => Answer::Stream(Box::new(Flow { run: self, first: Some(body) })),
-            Turn::Quiet => Answer::Stream(Box::new(Flow { run: self, first: None })),
-        }
+        self.note_unless_done(&first).await;
+        let first = match first {
+            Turn::Done { body, code } => return Answer::Json { body, code },
+            Turn::Said(body) => Some(FlowItem::Message(body)),
+            Turn::SentAway => match self.come_back_later() {
+                None => return self.interrupted(),
+                later => later,
+            },
+            Turn::Quiet | Turn::Overtaken => None,
+        };
+        Answer::Stream(Box::new(self.into_flow(first)))
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+    /// The answer of an attempt whose process leaves, and whose client cannot come back for it.
+    fn interrupted(&self) -> Answer {
+        let (body, code) = self.written(Err(shut_down()));
+        Answer::Json { body, code }
+    }
+
+    /// The rest of the attempt as a stream.
+    pub(super) fn into_flow(mut self, first: Option<FlowItem>) -> Flow {
+        self.is_stream = true;
+        let resumable = self.kept.as_ref().map(|kept| {
+            let retry = self.inner.retry(&kept.id);
+            FlowItem::Resumable { id: kept.id.expose(), retry }
+        });
+        Flow::new(self, resumable.into_iter().chain(first))
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
         let work = Arc::clone(&self.work);
         loop {
             let reply = self.poll_reply(cx);
@@ -159,6 +190,7 @@ impl Run {
                 drop(state);
                 return Poll::Ready(match end {
                     End::ComeBack => self.come_back(),
+                    End::Resume => self.send_away(),
                     End::Leave => self.finish(Ok(news::end(&self.request.id))),
                     End::Interrupt => self.finish(Err(shut_down())),
                 });
@@ -197,7 +229,7 @@ impl Run {
                 }
                 next = next.min(ripe);
             }
-            if !self.is_stream && state.attempt.streams == Streams::Allowed {
+            if !self.is_stream && state.attempt.streams != Streams::No {
                 let quiet = self.began + work.limits.stream_after;
                 if quiet <= now {
                     return Poll::Ready(Turn::Quiet);
@@ -293,12 +325,23 @@ impl Run {
         self.discard();
     }
 
-    /// The call is another attempt's now.
+    /// The call is another attempt's now, or another connection's.
     fn overtaken(&mut self) -> Turn {
-        self.is_over = true;
+        self.let_go();
+        if self.kept.is_some() {
+            return Turn::Overtaken;
+        }
         let error =
             Error::new(Reason::InvalidRequestState, "Another attempt with this requestState took over");
         self.respond(Err(error.to_rpc()))
+    }
+
+    /// Leaves the call to another connection of the same client.
+    fn let_go(&mut self) {
+        self.is_over = true;
+        if let Some(reply) = self.hand_over() {
+            self.inner.go_on(&self.work, reply);
+        }
     }
 
     /// Ends the attempt with the questions; the call waits for the next one.
@@ -321,6 +364,12 @@ impl Run {
     }
 
     pub(super) fn respond(&self, reply: Reply) -> Turn {
+        let (body, code) = self.written(reply);
+        Turn::Done { body, code }
+    }
+
+    /// The response, and the code of its error if it is one.
+    fn written(&self, reply: Reply) -> (Bytes, Option<i64>) {
         let mut reply = self.inner.complete(self.work.fanout.route(), &self.request, reply);
         let mut body = message::write_response(&self.request.id, &reply);
         let limit = self.work.limits.max_event_bytes;
@@ -329,7 +378,7 @@ impl Run {
             reply = Err(error.with("limit", limit).to_rpc());
             body = message::write_response(&self.request.id, &reply);
         }
-        Turn::Done { body, code: reply.err().map(|error| error.code()) }
+        (body, reply.err().map(|error| error.code()))
     }
 }
 
@@ -338,10 +387,18 @@ const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Drop for Run {
     fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        if self.work.state.lock().turn != self.turn {
+            // Its client came back on another connection, and this one did not hear of it.
+            return self.let_go();
+        }
         // The client hung up, which is how it withdraws a request.
-        if !self.is_over && self.work.state.lock().turn == self.turn {
-            tracing::debug!(exchange = %self.work.label(), method = %self.work.request.method, "withdrawn by its client");
-            self.close();
+        tracing::debug!(exchange = %self.work.label(), method = %self.work.request.method, "withdrawn by its client");
+        self.close();
+        if let Some(kept) = &self.kept {
+            kept.withdrawn();
         }
     }
 }
@@ -349,34 +406,6 @@ impl Drop for Run {
 impl std::fmt::Debug for Run {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Run").field("request", &self.request.id).finish_non_exhaustive()
-    }
-}
-
-/// An answer in several messages, the response being the last. Dropping it before cancels the call.
-#[derive(Debug)]
-pub struct Flow {
-    run: Run,
-    first: Option<Bytes>,
-}
-
-impl Flow {
-    /// The next message; `None` after the response.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(first));
-        }
-        if self.run.is_over {
-            return Poll::Ready(None);
-        }
-        match ready!(self.run.poll(cx)) {
-            Turn::Said(body) | Turn::Done { body, .. } => Poll::Ready(Some(body)),
-            Turn::Quiet => Poll::Pending,
-        }
-    }
-
-    /// The next message; `None` after the response.
-    pub async fn next(&mut self) -> Option<Bytes> {
-        std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 }
 

@@ -11,6 +11,7 @@ use super::ladder::Streams;
 use super::meta::Level;
 use super::work::{Work, client_gone, wake};
 use crate::bridge::rules::edit::{self, Object};
+use crate::bridge::rules::news::{self, Filter};
 use crate::call::{Became, News, Stage, TaskWish};
 use crate::error::{Error, Reason, RpcError};
 use crate::id::{Principal, Route};
@@ -75,6 +76,33 @@ impl Work {
         let heard = heard.write().into_owned();
         object.set("notifications", heard);
         Some(RawJson::trusted(object.write().into_owned()))
+    }
+
+    /// Tells the client of a listen that was cut off what it may have missed meanwhile. It waits for no room: there are
+    /// no more of these messages than a listen may watch things.
+    fn say_that_all_may_have_changed(&self, acknowledgement: Option<&RawJson>) {
+        let Ok(filter) = Filter::read(acknowledgement) else { return };
+        let id = &self.request.id;
+        let lists = [
+            (filter.tools, News::Tools),
+            (filter.prompts, News::Prompts),
+            (filter.resources, News::Resources),
+        ];
+        let lists = lists
+            .into_iter()
+            .filter(|(is_watched, _)| *is_watched)
+            .map(|(_, news)| message::write_notification(&news.method(), Some(&news::to_modern(None, id))));
+        let resources = filter.uris.iter().map(|uri| {
+            let params = RawJson::of(&serde_json::json!({ "uri": uri }));
+            message::write_notification(&Method::ResourceUpdated, Some(&news::to_modern(Some(&params), id)))
+        });
+        let messages: Vec<Bytes> = lists.chain(resources).collect();
+        let mut state = self.state.lock();
+        state.said_bytes += messages.iter().map(Bytes::len).sum::<usize>();
+        state.said.extend(messages);
+        let waker = state.waker.take();
+        drop(state);
+        wake(waker);
     }
 
     /// News is no part of the answer to a request; it goes to whoever listens.
@@ -166,7 +194,12 @@ impl Stage for Work {
             return done(Err(error.with("limit", limit)));
         }
         let mut message = match self.say(message) {
-            Ok(()) => return done(Ok(())),
+            Ok(()) => {
+                if self.is_resumed && *method == Method::Acknowledged {
+                    self.say_that_all_may_have_changed(params);
+                }
+                return done(Ok(()));
+            }
             Err(Unsaid::Over) => return done(Err(Unsaid::is_over())),
             Err(Unsaid::NoRoom(message)) => message,
         };

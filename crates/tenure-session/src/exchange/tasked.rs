@@ -22,8 +22,9 @@ use super::ladder::Streams;
 use super::meta::Meta;
 use super::parks::LAST_WORDS;
 use super::results::ResultType;
+use super::resume::other_server;
 use super::run::{Run, Turn, panicked};
-use super::work::{self, Asked, Attempt, End, Tasked, Wish, Work};
+use super::work::{self, Asked, Attempt, End, Origin, Tasked, Wish, Work};
 use crate::bridge::rules::questions;
 use crate::call::{Became, CallContext, Caller, Stage, TaskWish};
 use crate::error::{Error, Reason, RpcError};
@@ -168,7 +169,8 @@ impl Run {
         let becoming = self.becoming.get_or_insert_with(|| {
             let (tasks, whose) = (tasks.clone(), self.work.whose());
             let tool = rules::tool_name(self.request.params.as_ref()).unwrap_or_default();
-            let call = TaskCall { tool, params };
+            let server = params.is_some().then(|| self.inner.server_at(self.work.fanout.route())).flatten();
+            let call = TaskCall { tool, params, server };
             Box::pin(async move { tasks.begin(whose, call, wish).await })
         });
         let Poll::Ready(begun) = becoming.as_mut().poll(cx) else { return Poll::Pending };
@@ -315,7 +317,7 @@ impl Inner {
         let caller = Caller { principal: owner, ..Caller::anonymous("task") };
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let world = (self.fanout.on(route), Arc::clone(&self.limits), self.clock.now());
-        let work = Work::new(number, (request.clone(), caller), attempt, world, (None, false));
+        let work = Work::new(number, (request.clone(), caller), attempt, world, Origin::default());
         let task = Tasked { live, request };
         {
             let listed = self.list_task(&work, 1);
@@ -323,7 +325,13 @@ impl Inner {
             state.task = Some(task.clone());
             state.listed = Some(listed);
         }
-        let reply = Box::pin(Arc::clone(self).recover(Arc::clone(&work)));
+        let (inner, of_task, live) = (Arc::clone(self), Arc::clone(&work), Arc::clone(&task.live));
+        let reply = Box::pin(async move {
+            match inner.is_same_server(&of_task, live.server()).await {
+                true => inner.recover(of_task).await,
+                false => Err(other_server()),
+            }
+        });
         self.carry_out(&work, task, reply);
     }
 

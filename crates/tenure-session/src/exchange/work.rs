@@ -22,6 +22,7 @@ use super::states::Parked;
 use crate::bridge::rules::questions::{self, KeyedBy, Question};
 use crate::call::{Became, Caller, Fanout, TaskWish};
 use crate::error::{Reason, RpcError};
+use crate::kept::Kept;
 use crate::message::{RawJson, Request};
 use crate::method::Method;
 use crate::port::backend::Reply;
@@ -51,6 +52,8 @@ pub(super) struct Work {
     pub(super) is_repeatable: OnceLock<bool>,
     /// The call of another process that it takes the place of.
     pub(super) recovers: Option<Parked>,
+    /// Its client came back for it to another process than the one that began it.
+    pub(super) is_resumed: bool,
     /// It came too late to be begun by this process: its client is to come back.
     pub(super) is_held: bool,
     pub(super) state: Mutex<State>,
@@ -90,6 +93,8 @@ pub(super) struct State {
     pub(super) task: Option<Tasked>,
     /// Keeps that task in the list until whoever carries it out takes over.
     pub(super) listed: Option<Listed>,
+    /// The note of the attempt of the moment, by which its client can come back.
+    pub(super) kept: Option<Arc<Kept<Work>>>,
     /// The tasks of ours that a listen hears of.
     pub(super) watched: Vec<String>,
     /// Whether a listen has been acknowledged.
@@ -134,8 +139,21 @@ pub(super) enum End {
     Leave,
     /// The process stops.
     Interrupt,
-    /// Its client is to come back: the next process carries it out.
+    /// Its client is to come back with the same request: the next process carries it out.
     ComeBack,
+    /// Its client is to come back for the rest of its stream: the next process carries it out.
+    Resume,
+}
+
+/// Where a call comes from, if not from a client's first attempt in this process.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Origin {
+    /// The call of another process that it takes the place of.
+    pub(super) recovers: Option<Parked>,
+    /// Its client came back for it to another process than the one that began it.
+    pub(super) is_resumed: bool,
+    /// It came too late to be begun by this process.
+    pub(super) is_held: bool,
 }
 
 impl State {
@@ -158,7 +176,7 @@ impl Work {
         (request, caller): (Request, Caller),
         attempt: Attempt,
         (fanout, limits, started): (Fanout, Arc<ExchangeLimits>, Time),
-        (recovers, is_held): (Option<Parked>, bool),
+        Origin { recovers, is_resumed, is_held }: Origin,
     ) -> Arc<Self> {
         let state = State {
             attempt,
@@ -179,6 +197,7 @@ impl Work {
             wishes: Vec::new(),
             task: None,
             listed: None,
+            kept: None,
             watched: Vec::new(),
             is_acknowledged: false,
             waker: None,
@@ -197,6 +216,7 @@ impl Work {
             room: Notify::new(),
             is_repeatable: OnceLock::new(),
             recovers,
+            is_resumed,
             is_held,
             state: Mutex::new(state),
         })
@@ -268,6 +288,7 @@ impl Work {
             return None;
         }
         state.turn += 1;
+        state.kept = None;
         state.parked_until = None;
         state.said.clear();
         state.said_bytes = 0;
@@ -293,6 +314,22 @@ impl Work {
         wake(waker);
         // The queue is empty, and whoever waits for that may be waiting since the last attempt.
         self.room.notify_waiters();
+        Some(turn)
+    }
+
+    /// Goes on with another connection of the same attempt. Returns its turn; `None` if the call is over, waits for the
+    /// next attempt, or has become a task.
+    pub(super) fn reconnect(&self, kept: &Arc<Kept<Self>>) -> Option<u64> {
+        let mut state = self.state.lock();
+        let is_same = state.kept.as_ref().is_some_and(|of_now| Arc::ptr_eq(of_now, kept));
+        if state.is_over || state.task.is_some() || state.parked_until.is_some() || !is_same {
+            return None;
+        }
+        state.turn += 1;
+        let (turn, waker) = (state.turn, state.waker.take());
+        drop(state);
+        // The connection of before lets go of the call.
+        wake(waker);
         Some(turn)
     }
 

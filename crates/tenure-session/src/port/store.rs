@@ -24,11 +24,13 @@ pub enum Space {
     Rmcp,
     /// Tasks: calls whose clients come back for the outcome.
     Task,
+    /// Calls without a session whose clients can come back for the rest of a stream that broke.
+    Call,
 }
 
 impl Space {
     /// Every space.
-    pub const ALL: [Self; 5] = [Self::Session, Self::Store, Self::State, Self::Rmcp, Self::Task];
+    pub const ALL: [Self; 6] = [Self::Session, Self::Store, Self::State, Self::Rmcp, Self::Task, Self::Call];
 }
 
 /// The name of a record.
@@ -52,6 +54,7 @@ impl RecordKey {
         match self.space {
             Space::State => format!("d-{}", &self.key.hex()[24..]),
             Space::Task => format!("t-{}", &self.key.hex()[..8]),
+            Space::Call => format!("c-{}", &self.key.hex()[..8]),
             Space::Session | Space::Store | Space::Rmcp => self.key.label(),
         }
     }

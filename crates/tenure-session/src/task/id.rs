@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use sha2::{Digest, Sha256};
-
 use crate::id::{Principal, Route, SessionId, SessionKey};
 
 /// The secret name of a task. The store knows only a hash of it, its owner and its endpoint, so that another's name
@@ -29,17 +27,7 @@ impl TaskId {
 
     /// The name under which stores know the task.
     pub fn key(&self, owner: &Principal, route: &Route) -> SessionKey {
-        let mut hash = Sha256::new().chain_update(b"tenure task\0").chain_update(self.0.to_bytes());
-        // Length and presence stand in front, so that no two pairs of texts are the same bytes.
-        for text in [owner.name(), route.name()] {
-            hash.update([u8::from(text.is_some())]);
-            let text = text.unwrap_or_default();
-            hash.update((text.len() as u64).to_be_bytes());
-            hash.update(text);
-        }
-        let mut key = [0; 16];
-        key.copy_from_slice(&hash.finalize()[..16]);
-        SessionKey::from_bytes(key)
+        self.0.key_of_owner(b"tenure task\0", owner, route)
     }
 }
 

@@ -17,6 +17,7 @@ use super::tasks::{Inner, Whose};
 use crate::bridge::rules::edit;
 use crate::bridge::rules::questions::{self, Question};
 use crate::id::SessionKey;
+use crate::kept::Server;
 use crate::message::RawJson;
 use crate::port::backend::Reply;
 use crate::port::clock::Time;
@@ -76,6 +77,11 @@ impl Live {
     /// Whose it is.
     pub(crate) fn whose(&self) -> Whose {
         Whose { owner: self.head.owner(), route: self.head.route() }
+    }
+
+    /// The server that its call was meant for.
+    pub(crate) fn server(&self) -> Option<&Server> {
+        self.head.server.as_ref()
     }
 
     /// The params of its call, if another process may carry it out.
@@ -214,6 +220,7 @@ mod tests {
             ttl_ms: 1000,
             poll_ms: 1000,
             status: Status::Working,
+            server: None,
             params: None,
         };
         let key = SessionKey::from_bytes([0; 16]);

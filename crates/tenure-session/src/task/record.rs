@@ -1,16 +1,15 @@
 //! What a store keeps of a task: that it began, for whom and for how long, and what came of it.
-//!
-//! Bytes: the format (1), the length of the head (4, big endian), the head as JSON, the outcome as it is. A reader
-//! takes any head whose format it knows, and passes over members that it does not know.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::TaskId;
 use crate::bridge::rules::edit;
 use crate::bridge::rules::tasks::Status;
 use crate::error::RpcError;
+use crate::framed;
 use crate::id::{Principal, Route};
+use crate::kept::Server;
 use crate::message::RawJson;
 use crate::port::clock::Time;
 use crate::state::Date;
@@ -18,7 +17,7 @@ use crate::state::Date;
 const FORMAT: u8 = 1;
 
 /// Everything about a task but its outcome.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Head {
     /// `None` for anonymous.
     pub(super) owner: Option<String>,
@@ -34,6 +33,9 @@ pub(super) struct Head {
     /// The params of the call, as JSON text, if another process may carry it out; until the end of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) params: Option<String>,
+    /// The server that carries the call out, for a process that goes on with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) server: Option<Server>,
 }
 
 /// How a task ended.
@@ -48,7 +50,7 @@ pub(crate) enum End {
 }
 
 /// A record as it is kept.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct TaskRecord {
     pub(super) head: Head,
     /// The result or the error; empty if there is none.
@@ -132,6 +134,7 @@ impl TaskRecord {
     pub(super) fn ended(mut head: Head, end: &End, now: Time) -> Self {
         head.updated = now.0;
         head.params = None;
+        head.server = None;
         let outcome = match end {
             End::Completed(result) => {
                 head.status = Status::Completed;
@@ -158,28 +161,15 @@ impl TaskRecord {
     }
 
     pub(super) fn encode(&self) -> Bytes {
-        let head = RawJson::of(&self.head);
-        let head = head.bytes();
-        let mut bytes = BytesMut::with_capacity(5 + head.len() + self.outcome.len());
-        bytes.put_u8(FORMAT);
-        bytes.put_u32(u32::try_from(head.len()).expect("a head is small"));
-        bytes.put_slice(head);
-        bytes.put_slice(&self.outcome);
-        bytes.freeze()
+        framed::encode(FORMAT, &self.head, &self.outcome)
     }
 
     pub(super) fn decode(bytes: &Bytes) -> Result<Self, Unreadable> {
-        match bytes.first() {
-            Some(&FORMAT) => Self::decode_body(bytes).ok_or(Unreadable::Broken),
-            Some(newer) if *newer > FORMAT && *newer < b' ' => Err(Unreadable::Newer(*newer)),
-            _ => Err(Unreadable::Broken),
+        match framed::decode(FORMAT, bytes) {
+            Ok((head, outcome)) => Ok(Self { head, outcome }),
+            Err(framed::Unreadable::Newer(format)) => Err(Unreadable::Newer(format)),
+            Err(framed::Unreadable::Broken) => Err(Unreadable::Broken),
         }
-    }
-
-    fn decode_body(bytes: &Bytes) -> Option<Self> {
-        let (length, rest) = bytes.get(1..)?.split_first_chunk::<4>()?;
-        let (head, outcome) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
-        Some(Self { head: serde_json::from_slice(head).ok()?, outcome: bytes.slice_ref(outcome) })
     }
 }
 
@@ -198,6 +188,7 @@ mod tests {
             poll_ms: 500,
             status: Status::Working,
             params: None,
+            server: None,
         }
     }
 

@@ -17,6 +17,7 @@ use crate::bridge::rules::tasks::Status;
 use crate::call::TaskWish;
 use crate::error::{Error, Reason, RpcError};
 use crate::id::{Principal, Route, SessionKey};
+use crate::kept::Server;
 use crate::message::RawJson;
 use crate::port::clock::Clock;
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreError, Version};
@@ -59,6 +60,8 @@ pub(crate) struct TaskCall {
     pub(crate) tool: String,
     /// Its params, if another process may carry it out.
     pub(crate) params: Option<RawJson>,
+    /// The server that carries it out, as far as that is known.
+    pub(crate) server: Option<Server>,
 }
 
 /// Whose task it is, and at which endpoint. To everybody else it looks like one that never was.
@@ -218,6 +221,7 @@ impl Inner {
             poll_ms: millis(wish.poll.unwrap_or(limits.poll)),
             status: Status::Working,
             params: call.params.map(|params| edit::text(&params).to_owned()),
+            server: call.server,
         };
         let record = TaskRecord::begun(head.clone());
         let (value, deadline) = (record.encode(), Some(head.expires()));

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Value, json};
 use tenure_session::RawJson;
 use tenure_session::call::{Fanout, News};
-use tenure_session::exchange::{Answer, Flow, Listens};
+use tenure_session::exchange::{Answer, Flow, FlowItem, Listens};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Reply};
 use tenure_session::port::responder::Responder;
@@ -134,7 +134,7 @@ async fn a_listen_that_does_not_read_is_told_once_what_happened_often() {
         world.fanout.resource_updated("a:b");
     }
     let mut heard = Vec::new();
-    while let std::task::Poll::Ready(Some(body)) =
+    while let std::task::Poll::Ready(Some(FlowItem::Message(body))) =
         std::future::poll_fn(|cx| std::task::Poll::Ready(flow.poll_next(cx))).await
     {
         heard.push(method(&serde_json::from_slice(&body).unwrap()).to_owned());

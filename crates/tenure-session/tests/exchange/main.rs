@@ -16,6 +16,7 @@ mod lost_servers;
 mod panics;
 mod parking;
 mod questions;
+mod resuming;
 mod retries;
 mod states;
 mod stopping;

@@ -9,10 +9,12 @@ use tenure_session::call::{Caller, Fanout};
 use tenure_session::exchange::{
     self, Answer, Caching, Checked, ExchangeLimits, Exchanges, Flow, Parts, Streams, Tallies,
 };
+use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Call, Reply};
 use tenure_session::port::responder::Responder;
 use tenure_session::port::seal::Seal;
+use tenure_session::port::store::Store;
 use tenure_session::protocol::{Eras, MODERN};
 use tenure_session::{Message, Method, Principal, RawJson, Request, Route, RpcError};
 use tenure_store::sealed::keys::{self, Keys};
@@ -35,6 +37,8 @@ pub(crate) struct Making {
     pub(crate) clock: Arc<TurnableClock>,
     /// Whether the server seals its states itself.
     pub(crate) keeps_states: bool,
+    /// Where calls are noted, and what tells the servers behind from others.
+    pub(crate) store: Option<(Arc<dyn Store>, Fingerprints)>,
 }
 
 impl Default for Making {
@@ -46,6 +50,7 @@ impl Default for Making {
             seal: key(),
             clock: Arc::new(TurnableClock::start()),
             keeps_states: false,
+            store: None,
         }
     }
 }
@@ -109,10 +114,15 @@ impl World {
     }
 
     fn over(making: Making, responder: Arc<dyn Responder>, server: Exchanged) -> Self {
-        let Making { limits, eras, caching, seal, clock, .. } = making;
+        let Making { limits, eras, caching, seal, clock, store, .. } = making;
         let fanout = Fanout::new(Route::MAIN);
         let parts = Parts { responder, clock, limits, seal, fanout: fanout.clone(), eras, caching };
-        Self { exchanges: Exchanges::start(parts), server, fanout }
+        let exchanges = Exchanges::start(parts);
+        let exchanges = match store {
+            Some((store, servers)) => exchanges.with_store(store, servers),
+            None => exchanges,
+        };
+        Self { exchanges, server, fanout }
     }
 
     /// Sends a request; the test goes on while it is answered.
@@ -209,6 +219,11 @@ impl Try {
 
     pub(crate) fn json_only(self) -> Self {
         Self { streams: Streams::No, ..self }
+    }
+
+    /// By a client that can come back for a stream.
+    pub(crate) fn resumable(self) -> Self {
+        Self { streams: Streams::Resumable, ..self }
     }
 
     pub(crate) fn by(self, name: &str) -> Self {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure_session::Method;
-use tenure_session::RpcError;
 use tenure_session::exchange::Exchanges;
+use tenure_session::fingerprint::Fingerprint;
 use tenure_session::task::{TaskLimits, Tasks};
+use tenure_session::{Method, Route, RpcError};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
-use tenure_testkit::fake_responder::Asked;
+use tenure_testkit::fake_responder::{Asked, FakeResponder};
 use tokio::time::Instant;
 
 use crate::support::{
@@ -105,6 +105,34 @@ async fn a_call_that_has_to_be_finished_is_a_task_whose_end_is_waited_for() {
     assert_eq!(leaving.await.unwrap(), 0);
     let world = world.killed().await;
     assert_eq!(world.get(&ann(), &id).await["result"]["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_task_does_not_go_on_with_another_server_in_silence() {
+    let (store, clock) = (Arc::new(Memory::new()), Arc::new(HandClock::start()));
+    let process = |command: &str| {
+        let (fake, server) = FakeResponder::new();
+        let fingerprints =
+            [(Route::MAIN, Fingerprint::of(command, [command.as_bytes()]))].into_iter().collect();
+        let tasks = Tasks::start(Arc::clone(&store) as _, Arc::clone(&clock) as _, soon());
+        (exchanges(fake, &clock).with_store(Arc::clone(&store) as _, fingerprints).with_tasks(tasks), server)
+    };
+    let (old, mut server) = process("foo");
+    let answer = send(old, ann(), request("tools/call", json!({ "name": "dig" })));
+    let _call = server.expect("tools/call").await;
+    let id = id(&answer.await.unwrap());
+    let (new, server) = process("bar");
+    let mut status = json!("working");
+    while status == "working" {
+        let seen = send(new.clone(), ann(), request("tasks/get", json!({ "taskId": id }))).await.unwrap();
+        status = seen["result"]["status"].clone();
+        if status == "failed" {
+            assert_eq!(seen["result"]["error"]["data"]["reason"], "interrupted", "{seen}");
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(status, "failed");
+    assert!(server.is_quiet(), "the other server hears nothing of it");
 }
 
 #[tokio::test]

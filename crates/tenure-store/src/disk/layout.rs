@@ -76,6 +76,7 @@ fn space_number(space: Space) -> u8 {
         Space::State => 3,
         Space::Rmcp => 16,
         Space::Task => 17,
+        Space::Call => 18,
         // The port may grow; a space without a number here cannot be stored.
         _ => 0,
     }
@@ -88,6 +89,7 @@ fn read_space(number: u8) -> Option<Space> {
         3 => Some(Space::State),
         16 => Some(Space::Rmcp),
         17 => Some(Space::Task),
+        18 => Some(Space::Call),
         _ => None,
     }
 }

@@ -98,6 +98,7 @@ fn space_number(space: Space) -> u8 {
         Space::State => 3,
         Space::Rmcp => 16,
         Space::Task => 17,
+        Space::Call => 18,
         // The port may grow; a test sees to it that every space has a number of its own here.
         _ => 0,
     }

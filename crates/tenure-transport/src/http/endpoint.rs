@@ -106,6 +106,7 @@ impl Endpoint {
         }
         match parts.method {
             Method::POST => self.post(&parts, body, remote, Manner::Streamable).await,
+            Method::GET if let Some(response) = Box::pin(self.resume_call(&parts, remote)).await => response,
             _ if self.has_no_sessions_for(headers::protocol_version(&parts.headers)) => reject_method("POST"),
             // Boxed, so that the frequent case carries no room for the rare ones.
             Method::GET => Box::pin(self.get(&parts)).await,

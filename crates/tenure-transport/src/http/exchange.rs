@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
-use tenure_session::exchange::{self, Answer, Exchanges, Header, Heads, Streams};
+use tenure_session::exchange::{self, Answer, Exchanges, Flow, Header, Heads, Streams};
 use tenure_session::protocol::{self, Era, Eras, Shape};
 use tenure_session::{Message, RawJson, Request};
 
@@ -82,14 +82,36 @@ impl Endpoint {
             Ok(checked) => checked,
             Err(error) => return reject_exchange(&error, Some(&id)),
         };
-        if !headers::accepts_events(&parts.headers) {
-            checked.streams = Streams::No;
-        }
+        checked.streams = match headers::accepts_events(&parts.headers) {
+            true => Streams::Resumable,
+            false => Streams::No,
+        };
         match exchanges.request(checked, self.caller(parts, remote)).await {
             Answer::Json { body, code } => json(modern_status(code), body),
             Answer::Refused(error) => reject_exchange(&error, Some(&id)),
-            Answer::Stream(flow) => event_stream(Body::flow(Flowing::new(*flow, self.0.rules.keep_alive))),
+            Answer::Stream(flow) => self.flow(*flow),
         }
+    }
+
+    /// Goes on with a call whose stream broke. `None` if the headers do not name one.
+    ///
+    /// # Cancel safety
+    /// Dropping it withdraws the request.
+    pub(super) async fn resume_call(&self, parts: &Parts, remote: Option<Remote>) -> Option<Response<Body>> {
+        let exchanges = self.0.exchanges.as_ref()?;
+        // Looked at first: to go on with a call takes it away from the connection that it had.
+        let event_id =
+            parts.headers.get(headers::LAST_EVENT_ID).filter(|_| headers::accepts_events(&parts.headers))?;
+        let resumed = exchanges.resume(event_id.as_bytes(), self.caller(parts, remote)).await?;
+        let response = match resumed {
+            Ok(flow) => self.flow(flow),
+            Err(error) => reject_exchange(&error, None),
+        };
+        Some(self.at_pace(parts.version, response))
+    }
+
+    fn flow(&self, flow: Flow) -> Response<Body> {
+        event_stream(Body::flow(Flowing::new(flow, self.0.rules.keep_alive)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tenure_session::exchange::Flow;
+use tenure_session::exchange::{Flow, FlowItem};
 use tokio::time::{Instant, Sleep};
 
 use super::body::FRAME_BYTES;
@@ -34,7 +34,7 @@ impl Flowing {
         }
         while out.len() < FRAME_BYTES {
             match self.flow.poll_next(cx) {
-                Poll::Ready(Some(message)) => sse::write_message(&message, &mut out),
+                Poll::Ready(Some(item)) => write(&item, &mut out),
                 Poll::Ready(None) if out.is_empty() => return Poll::Ready(None),
                 Poll::Ready(None) | Poll::Pending => break,
             }
@@ -47,5 +47,13 @@ impl Flowing {
         // The timer has to be polled once to wake us, also when there was something to say.
         let _ = self.timer.as_mut().poll(cx);
         Poll::Ready(Some(out.freeze()))
+    }
+}
+
+fn write(item: &FlowItem, out: &mut BytesMut) {
+    match item {
+        FlowItem::Resumable { id, retry } => sse::write_prime(id, *retry, out),
+        FlowItem::Message(message) => sse::write_message(message, out),
+        FlowItem::ComeBack(retry) => sse::write_close(*retry, out),
     }
 }

@@ -3,11 +3,11 @@
 //! A message is one line of JSON, so `data:` needs no splitting; should a backend send a newline inside
 //! its JSON, it is split over several `data:` lines, as the format asks.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use tenure_session::id::EventId;
 use tenure_session::runtime::Item;
 
 /// The first bytes of every stream: a comment, so that proxies pass the headers on at once.
@@ -29,11 +29,7 @@ pub(super) fn write_message(body: &Bytes, out: &mut BytesMut) {
 /// Writes one item.
 pub fn write(item: &Item, retry: Duration, out: &mut BytesMut) {
     match item {
-        Item::Prime(id) => {
-            write_id(id, out);
-            write_retry(retry, out);
-            out.put_slice(b"data: \n\n");
-        }
+        Item::Prime(id) => write_prime(id, retry, out),
         Item::Event { id, body } => {
             out.reserve(body.len() + 64);
             if let Some(id) = id {
@@ -43,14 +39,24 @@ pub fn write(item: &Item, retry: Duration, out: &mut BytesMut) {
             write_data(body, out);
         }
         Item::Gap => out.put_slice(b": gap: events were missed here, they were no longer kept\n\n"),
-        Item::Close(retry) => {
-            write_retry(*retry, out);
-            out.put_slice(b"\n");
-        }
+        Item::Close(retry) => write_close(*retry, out),
     }
 }
 
-fn write_id(id: &EventId, out: &mut BytesMut) {
+/// Writes an event without a message, so that a client knows an id to come back with.
+pub(super) fn write_prime(id: impl Display, retry: Duration, out: &mut BytesMut) {
+    write_id(id, out);
+    write_retry(retry, out);
+    out.put_slice(b"data: \n\n");
+}
+
+/// Tells a client when to come back for the rest of a stream that ends now.
+pub(super) fn write_close(retry: Duration, out: &mut BytesMut) {
+    write_retry(retry, out);
+    out.put_slice(b"\n");
+}
+
+fn write_id(id: impl Display, out: &mut BytesMut) {
     writeln!(out.writer(), "id: {id}").expect("writing to memory does not fail");
 }
 
@@ -70,7 +76,7 @@ pub(super) fn write_data(body: &Bytes, out: &mut BytesMut) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure_session::id::{Position, SessionKey, StreamId};
+    use tenure_session::id::{EventId, Position, SessionKey, StreamId};
 
     fn written(item: &Item) -> String {
         let mut out = BytesMut::new();

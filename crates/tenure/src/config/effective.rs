@@ -82,6 +82,8 @@ pub struct Exchanges {
     pub max_parked: usize,
     /// How long an answer may take before it becomes a stream.
     pub stream_after: Duration,
+    /// How many calls are noted, so that their clients can come back for them.
+    pub max_kept: usize,
     /// Whether `public` caching of a server behind is believed.
     pub trust_public: bool,
     /// The file with the key that seals what clients carry between attempts.
@@ -313,6 +315,7 @@ impl Default for Exchanges {
             max_parked: limits.max_parked,
             // Not later: Python's client does not outlive a connection that breaks before the head of its answer.
             stream_after: Duration::from_secs(1),
+            max_kept: limits.max_kept,
             trust_public: false,
             state_key_file: None,
         }

@@ -346,6 +346,10 @@ keys! {
     /// some clients do not outlive a connection that breaks before that. The status of a stream is always 200, so it should
     /// not be shorter than servers need to refuse a request.
     "exchanges.stream_after": Span => config.exchanges.stream_after;
+    /// Calls without a session that are noted in the store at once, so that their clients can come back for them when a
+    /// connection breaks, or this process is killed or stopped. Beyond it, calls are lost with their connections; with 0
+    /// none is noted.
+    "exchanges.max_kept": Count<0> => config.exchanges.max_kept;
     /// Whether what an upstream server declares `public` may be cached for everybody. Without it every answer is
     /// `private` to its caller.
     "exchanges.trust_public": YesNo => config.exchanges.trust_public;

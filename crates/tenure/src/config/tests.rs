@@ -158,6 +158,7 @@ fn no_sources_show_the_defaults() {
         max_running = 10000                      # default
         max_parked = 1000                        # default
         stream_after = "1s"                      # default
+        max_kept = 10000                         # default
         trust_public = false                     # default
         # state_key_file is not set
 

@@ -105,11 +105,16 @@ async fn a_session_beside_a_modern_request_is_neither_used_nor_named() {
         assert_eq!(events.header("mcp-session-id"), None);
         assert_eq!(events.header("cache-control"), Some("no-cache, no-transform"));
         assert_eq!(events.header("x-accel-buffering"), Some("no"));
+        let mut ids = Vec::new();
         while let Some(item) = events.next().await {
             if let Item::Event(event) = item {
-                assert!(event.id.is_none() && event.retry.is_none(), "nothing can be resumed: {event:?}");
+                ids.extend(event.id);
             }
         }
+        assert!(
+            matches!(&ids[..], [id] if id.starts_with("call-")),
+            "that of the call, and of no session: {ids:?}"
+        );
         assert!(events.is_complete());
     }
     assert_eq!(steered.node.sessions().tallies().created, 0);

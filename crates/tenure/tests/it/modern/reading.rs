@@ -96,6 +96,8 @@ async fn a_quiet_stream_is_kept_alive_with_comments() {
     let connection = post(&call()).begin(steered.address()).await;
     let asked = steered.server.next().await;
     let mut events = connection.events().await;
+    assert!(matches!(events.next().await, Some(Item::Comment(_))), "the opening");
+    assert!(matches!(events.next().await, Some(Item::Event(_))), "an id to come back with");
     for _ in 0..5 {
         assert!(matches!(events.next().await, Some(Item::Comment(_))));
     }

@@ -1,0 +1,108 @@
+//! An answer in several messages, on its way to the client.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::run::{Run, Turn};
+use crate::port::BoxFuture;
+
+/// How long an answer waits for the store to note it. After that it is given to the client, who waits for it.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// A part of an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FlowItem {
+    /// The client can come back with this id if the connection breaks, not sooner than after `retry`.
+    Resumable {
+        /// The id of an event without a message.
+        id: String,
+        /// How long to wait.
+        retry: Duration,
+    },
+    /// A message; the response is the last one.
+    Message(Bytes),
+    /// The connection ends without the response: the client has to come back for it after this time.
+    ComeBack(Duration),
+}
+
+/// An answer in several messages, the response being the last. Dropping it before cancels the call.
+#[derive(Debug)]
+pub struct Flow {
+    run: Option<Run>,
+    items: VecDeque<FlowItem>,
+    noting: Option<Noting>,
+}
+
+/// The response, until the store has noted it.
+struct Noting {
+    noted: BoxFuture<()>,
+    response: Option<Bytes>,
+}
+
+impl Flow {
+    /// The rest of an attempt, after these items.
+    pub(super) fn new(run: Run, items: impl IntoIterator<Item = FlowItem>) -> Self {
+        Self { run: Some(run), items: items.into_iter().collect(), noting: None }
+    }
+
+    /// These items and nothing else.
+    pub(super) fn of(items: impl IntoIterator<Item = FlowItem>) -> Self {
+        Self { run: None, items: items.into_iter().collect(), noting: None }
+    }
+
+    /// The next part; `None` after the last one.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<FlowItem>> {
+        loop {
+            if let Some(item) = self.items.pop_front() {
+                return Poll::Ready(Some(item));
+            }
+            if let Some(noting) = &mut self.noting {
+                ready!(noting.noted.as_mut().poll(cx));
+                let response = noting.response.take();
+                self.noting = None;
+                return Poll::Ready(response.map(FlowItem::Message));
+            }
+            let Some(run) = self.run.as_mut().filter(|run| !run.is_over) else {
+                return Poll::Ready(None);
+            };
+            match ready!(run.poll(cx)) {
+                Turn::Said(message) => return Poll::Ready(Some(FlowItem::Message(message))),
+                Turn::Done { body, .. } => match run.kept.clone() {
+                    None => return Poll::Ready(Some(FlowItem::Message(body))),
+                    Some(kept) => {
+                        let outcome = body.clone();
+                        // In a task of its own, so that it is noted also if the client hangs up just now.
+                        let noted = run.inner.tasks.spawn(async move {
+                            drop(tokio::time::timeout(ANSWER_WITHIN, kept.answered(outcome)).await);
+                        });
+                        let noted = Box::pin(async move { drop(noted.await) });
+                        self.noting = Some(Noting { noted, response: Some(body) });
+                    }
+                },
+                Turn::SentAway => return Poll::Ready(run.come_back_later()),
+                Turn::Overtaken => return Poll::Ready(None),
+                // The client has its stream already.
+                Turn::Quiet => {}
+            }
+        }
+    }
+
+    /// The next message; `None` after the response.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            match std::future::poll_fn(|cx| self.poll_next(cx)).await? {
+                FlowItem::Message(message) => return Some(message),
+                FlowItem::Resumable { .. } | FlowItem::ComeBack(_) => {}
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Noting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Noting")
+    }
+}

@@ -1,0 +1,428 @@
+//! The notes of all calls of a process, and the calls themselves as long as they run.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hashbrown::{HashMap, HashSet};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::id::CallId;
+use super::record::{CallRecord, Head, Server};
+use crate::error::{Error, Reason};
+use crate::fingerprint::{Fingerprint, Fingerprints};
+use crate::id::{Principal, Route, SessionKey};
+use crate::message::Request;
+use crate::method::Method;
+use crate::port::clock::{Clock, Time};
+use crate::port::store::{Durability, Expected, RecordKey, Space, Store, StoreError, Version};
+use crate::runtime::{finish, remove};
+
+/// How long an answer, and the note of a call that was withdrawn, wait for a client that comes back. Clients try twice,
+/// a few seconds apart.
+const AFTER_END: Duration = Duration::from_secs(60);
+
+/// How long a client can come back for a listen, which has no longest time.
+const LISTEN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// How long a stream may wait for its note. A store that takes longer would hold up calls; they go on without an id.
+const NOTE_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often notes are removed whose time is up, and how many at a time.
+const SWEEP_EVERY: Duration = Duration::from_secs(20);
+const PAGE: usize = 64;
+
+/// The notes of all calls of a process. `T` is a call that runs.
+pub(crate) struct KeptCalls<T: Send + Sync + 'static> {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    servers: Fingerprints,
+    /// Notes that this process may have in the store at once.
+    max: usize,
+    /// The longest that a call can take: its note has to last as long.
+    longest: Duration,
+    state: Mutex<State<T>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+struct State<T: Send + Sync + 'static> {
+    /// Notes of this process that are, or may be, in the store.
+    noted: HashSet<SessionKey>,
+    /// Calls that are being carried out.
+    live: HashMap<SessionKey, (Weak<T>, Weak<Kept<T>>)>,
+}
+
+/// The note of one attempt at a call.
+pub(crate) struct Kept<T: Send + Sync + 'static> {
+    calls: Arc<KeptCalls<T>>,
+    pub(crate) id: CallId,
+    key: SessionKey,
+    /// The request of the attempt, with the params that the server gets.
+    pub(crate) request: Request,
+    route: Route,
+    server: Option<Server>,
+    /// Whether a server may have seen the call.
+    is_begun: AtomicBool,
+    version: Mutex<Version>,
+    /// It is known how the attempt ended, and the note says so, or is about to.
+    is_settled: AtomicBool,
+    /// The note says so.
+    is_noted: CancellationToken,
+}
+
+/// A call that was found by its event id.
+pub(crate) enum Found<T: Send + Sync + 'static> {
+    /// It is being carried out here.
+    Live(Arc<T>, Arc<Kept<T>>),
+    /// The store has a note of it.
+    Noted(Noted),
+    /// There is nothing, or no longer.
+    Nothing,
+}
+
+/// A call as the store knows it.
+pub(crate) struct Noted {
+    /// `None` if it cannot be read.
+    pub(crate) request: Option<Request>,
+    /// Whether a server may have seen it.
+    pub(crate) is_begun: bool,
+    /// The server that it was meant for.
+    pub(crate) server: Option<Server>,
+    /// The response; empty as long as there is none.
+    pub(crate) outcome: Bytes,
+    pub(crate) version: Version,
+}
+
+impl<T: Send + Sync + 'static> KeptCalls<T> {
+    /// Starts to keep calls. Must be called within a tokio runtime.
+    pub(crate) fn start(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        servers: Fingerprints,
+        (max, longest): (usize, Duration),
+    ) -> Arc<Self> {
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let state = Mutex::new(State { noted: HashSet::new(), live: HashMap::new() });
+        let calls = Arc::new(Self { store, clock, servers, max, longest, state, stop: stop.clone(), tasks });
+        let swept = Arc::downgrade(&calls);
+        calls.tasks.spawn(async move {
+            stop.run_until_cancelled(sweep(swept)).await;
+        });
+        calls
+    }
+
+    /// Whether notes are there for the next process.
+    pub(crate) fn outlives_us(&self) -> bool {
+        self.store.capabilities().durability != Durability::Process
+    }
+
+    /// Stops what runs in the background. The notes stay where they are.
+    pub(crate) async fn stop(&self, within: Duration) {
+        self.stop.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(within, self.tasks.wait()).await.is_err() {
+            tracing::warn!(writes = self.tasks.len(), "notes of calls were still being written at shutdown");
+        }
+    }
+
+    /// The server behind an endpoint, as a note remembers it.
+    pub(crate) fn fingerprint(&self, route: &Route) -> Option<&Fingerprint> {
+        self.servers.at(route)
+    }
+
+    /// Notes a call of this owner at this endpoint, with the params that its server gets. `None` if it cannot be noted; it
+    /// goes on without. `name` is that of the server, if it is known.
+    ///
+    /// # Cancel safety
+    /// Dropped early it leaves nothing behind for long.
+    pub(crate) async fn note(
+        self: &Arc<Self>,
+        call: &Arc<T>,
+        (owner, route): (&Principal, &Route),
+        request: Request,
+        is_begun: bool,
+        name: Option<String>,
+    ) -> Option<Arc<Kept<T>>> {
+        let id = CallId::random(&request.id)?;
+        let key = id.key(owner, route);
+        {
+            let mut state = self.state.lock();
+            if state.noted.len() >= self.max {
+                tracing::debug!(limit = self.max, "a call is not noted: there are too many");
+                return None;
+            }
+            state.noted.insert(key);
+        }
+        let server = self.fingerprint(route).map(|it| Server { fingerprint: it.clone(), name });
+        let head = Head::new(&request, route, is_begun, server.clone());
+        let deadline = self.deadline(&request);
+        let note = Arc::clone(self).write_first(key, CallRecord::open(head).encode(), deadline);
+        let version = match tokio::time::timeout(NOTE_WITHIN, finish(&self.tasks, note)).await {
+            Ok(Ok(written)) => written.keep(),
+            Ok(Err(error)) => {
+                tracing::warn!(call = %record_key(key).label(), %error, "a call could not be noted; its client cannot come back for it");
+                return None;
+            }
+            Err(_) => {
+                tracing::warn!(call = %record_key(key).label(), "the store did not note a call in time; its client cannot come back for it");
+                return None;
+            }
+        };
+        Some(self.enter(call, (id, owner, route), request, (is_begun, server), version))
+    }
+
+    /// Enters a call whose note is in the store, so that a client that comes back finds it.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        call: &Arc<T>,
+        (id, owner, route): (CallId, &Principal, &Route),
+        request: Request,
+        (is_begun, server): (bool, Option<Server>),
+        version: Version,
+    ) -> Arc<Kept<T>> {
+        let key = id.key(owner, route);
+        let kept = Arc::new(Kept {
+            calls: Arc::clone(self),
+            id,
+            key,
+            request,
+            route: route.clone(),
+            server,
+            is_begun: AtomicBool::new(is_begun),
+            version: Mutex::new(version),
+            is_settled: AtomicBool::new(false),
+            is_noted: CancellationToken::new(),
+        });
+        let mut state = self.state.lock();
+        state.noted.insert(key);
+        state.live.insert(key, (Arc::downgrade(call), Arc::downgrade(&kept)));
+        drop(state);
+        kept
+    }
+
+    /// What there is of a call of this owner at this endpoint.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) async fn find(
+        &self,
+        id: &CallId,
+        owner: &Principal,
+        route: &Route,
+    ) -> Result<Found<T>, Error> {
+        let key = id.key(owner, route);
+        // First here: the note of a call that runs says nothing of how it stands.
+        let live = self.state.lock().live.get(&key).cloned();
+        if let Some((call, kept)) = live
+            && let (Some(call), Some(kept)) = (call.upgrade(), kept.upgrade())
+        {
+            return Ok(Found::Live(call, kept));
+        }
+        let unavailable = |error: StoreError| {
+            Error::new(Reason::StoreUnavailable, "The store of calls is not available").caused_by(error)
+        };
+        let Some(record) = self.store.get(record_key(key)).await.map_err(unavailable)? else {
+            return Ok(Found::Nothing);
+        };
+        if record.deadline.is_some_and(|deadline| deadline <= self.clock.now()) {
+            return Ok(Found::Nothing);
+        }
+        match CallRecord::decode(&record.value) {
+            Ok(call) if Route::from(call.head.route.as_deref()) == *route => Ok(Found::Noted(Noted {
+                request: call.head.request(),
+                is_begun: call.head.begun,
+                server: call.head.server,
+                outcome: call.outcome,
+                version: record.version,
+            })),
+            Ok(_) => Ok(Found::Nothing),
+            Err(error) => {
+                tracing::error!(call = %record_key(key).label(), ?error, "the note of a call cannot be read");
+                Ok(Found::Nothing)
+            }
+        }
+    }
+
+    async fn write_first(
+        self: Arc<Self>,
+        key: SessionKey,
+        value: Bytes,
+        deadline: Time,
+    ) -> Result<Written<T>, StoreError> {
+        let written = match self.store.put(record_key(key), value, Expected::Absent, Some(deadline)).await {
+            Ok(version) => Ok(version),
+            // The name is new, so a record under it is ours.
+            Err(StoreError::Unknown) => match self.store.get(record_key(key)).await {
+                Ok(Some(record)) => Ok(record.version),
+                Ok(None) => Err(StoreError::Unknown),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        match written {
+            Ok(version) => Ok(Written { calls: self, key, version: Some(version) }),
+            Err(error) => {
+                self.state.lock().noted.remove(&key);
+                Err(error)
+            }
+        }
+    }
+
+    /// When the note of a request that runs can go: then no client can come back for it.
+    fn deadline(&self, request: &Request) -> Time {
+        let longest = if request.method == Method::Listen { LISTEN } else { self.longest };
+        self.until(longest + AFTER_END)
+    }
+
+    fn until(&self, time: Duration) -> Time {
+        self.clock.now().after(time)
+    }
+
+    /// Spawns a write that no client waits for. Without a runtime the process is about to end.
+    fn spawn(&self, write: impl Future<Output = ()> + Send + 'static) {
+        if let Ok(runtime) = Handle::try_current() {
+            self.tasks.spawn_on(write, &runtime);
+        }
+    }
+}
+
+/// A first note in the store. Unless it is kept, its client never hears of it, and it is removed.
+struct Written<T: Send + Sync + 'static> {
+    calls: Arc<KeptCalls<T>>,
+    key: SessionKey,
+    version: Option<Version>,
+}
+
+impl<T: Send + Sync + 'static> Written<T> {
+    fn keep(mut self) -> Version {
+        self.version.take().expect("it is kept once, with itself")
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Written<T> {
+    fn drop(&mut self) {
+        let Some(version) = self.version.take() else { return };
+        let (calls, key) = (Arc::clone(&self.calls), self.key);
+        self.calls.spawn(async move {
+            // If that fails, the note expires like any other.
+            if remove(calls.store.as_ref(), record_key(key), version).await.is_ok() {
+                calls.state.lock().noted.remove(&key);
+            }
+        });
+    }
+}
+
+impl<T: Send + Sync + 'static> Kept<T> {
+    /// Notes that a server is about to see the call, which it had not when the note was written.
+    ///
+    /// # Errors
+    /// When the store does not take it: then the call must not be begun.
+    pub(crate) async fn begins(&self) -> Result<(), StoreError> {
+        self.is_begun.store(true, Ordering::Release);
+        let deadline = self.calls.deadline(&self.request);
+        self.write(CallRecord::open(self.head()), deadline).await
+    }
+
+    /// Notes the answer. When this returns, a client that comes back finds it, unless the store failed.
+    pub(crate) async fn answered(&self, outcome: Bytes) {
+        if self.settle() {
+            let deadline = self.calls.until(AFTER_END);
+            self.end(CallRecord::ended(self.head(), outcome), deadline).await;
+        }
+    }
+
+    /// The client hung up, which withdraws the call. Should it have been cut off instead, it comes back soon.
+    pub(crate) fn withdrawn(self: &Arc<Self>) {
+        if self.settle() {
+            let kept = Arc::clone(self);
+            self.calls.spawn(async move {
+                let deadline = kept.calls.until(AFTER_END);
+                kept.end(CallRecord::open(kept.head()), deadline).await;
+            });
+        }
+    }
+
+    /// The note stays as it is, for the next process.
+    pub(crate) fn left(&self) {
+        if self.settle() {
+            self.leave_table();
+        }
+    }
+
+    /// Waits until the note says how the attempt ended.
+    pub(crate) async fn noted(&self) {
+        drop(tokio::time::timeout(NOTE_WITHIN, self.is_noted.cancelled()).await);
+    }
+
+    fn head(&self) -> Head {
+        Head::new(&self.request, &self.route, self.is_begun.load(Ordering::Acquire), self.server.clone())
+    }
+
+    /// Whether this is the first to say how it ended.
+    fn settle(&self) -> bool {
+        !self.is_settled.swap(true, Ordering::AcqRel)
+    }
+
+    /// Only after the note was written: until then a client that comes back would find the call unanswered.
+    fn leave_table(&self) {
+        self.calls.state.lock().live.remove(&self.key);
+        self.is_noted.cancel();
+    }
+
+    async fn end(&self, record: CallRecord, deadline: Time) {
+        if let Err(error) = self.write(record, deadline).await {
+            tracing::warn!(call = %record_key(self.key).label(), %error, "the end of a call could not be noted");
+        }
+        self.leave_table();
+    }
+
+    async fn write(&self, record: CallRecord, deadline: Time) -> Result<(), StoreError> {
+        let (version, store) = (*self.version.lock(), &self.calls.store);
+        let write =
+            store.put(record_key(self.key), record.encode(), Expected::Version(version), Some(deadline));
+        let version = write.await?;
+        *self.version.lock() = version;
+        Ok(())
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Kept<T> {
+    fn drop(&mut self) {
+        self.leave_table();
+    }
+}
+
+fn record_key(key: SessionKey) -> RecordKey {
+    RecordKey { space: Space::Call, key }
+}
+
+/// Removes notes whose time is up, as long as there is somebody who writes them.
+async fn sweep<T: Send + Sync + 'static>(calls: Weak<KeptCalls<T>>) {
+    while let Some(calls) = calls.upgrade() {
+        match calls.store.expired(Space::Call, calls.clock.now(), PAGE).await {
+            Ok(due) => {
+                let is_full = due.len() == PAGE;
+                let mut has_moved = false;
+                for (key, version) in due {
+                    // A conflict: its end was noted meanwhile, with a later deadline.
+                    if remove(calls.store.as_ref(), key, version).await.is_ok() {
+                        calls.state.lock().noted.remove(&key.key);
+                        has_moved = true;
+                    }
+                }
+                // Without progress the same page would come again and again.
+                if is_full && has_moved {
+                    continue;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "could not remove notes of calls; trying again later"),
+        }
+        drop(calls);
+        tokio::time::sleep(SWEEP_EVERY).await;
+    }
+}

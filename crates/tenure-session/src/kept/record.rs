@@ -1,0 +1,137 @@
+//! What a store keeps of a call whose client can come back for it: the request, and later its answer.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::bridge::rules::edit;
+use crate::fingerprint::Fingerprint;
+use crate::framed::{self, Unreadable};
+use crate::id::{RequestId, Route};
+use crate::message::{RawJson, Request};
+use crate::method::Method;
+
+const FORMAT: u8 = 1;
+
+/// A call as it is kept.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct CallRecord {
+    pub(crate) head: Head,
+    /// The whole response, as the client gets it; empty as long as there is none.
+    pub(crate) outcome: Bytes,
+}
+
+/// Everything about a call but its outcome.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Head {
+    /// `None` for the endpoint without a name.
+    pub(crate) route: Option<String>,
+    /// The id of the request, as JSON text.
+    id: String,
+    method: String,
+    /// The params as the server gets them, as JSON text; until there is an outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    params: Option<String>,
+    /// Whether a server may have seen the call. A call that came too late to be begun may be begun by the next process,
+    /// whatever it does.
+    pub(crate) begun: bool,
+    /// The server that it was meant for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) server: Option<Server>,
+}
+
+/// A server behind, as a record remembers it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Server {
+    pub(crate) fingerprint: Fingerprint,
+    /// The name that it gave itself, if it was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+}
+
+impl Head {
+    pub(crate) fn new(request: &Request, route: &Route, begun: bool, server: Option<Server>) -> Self {
+        Self {
+            route: route.name().map(str::to_owned),
+            id: String::from_utf8_lossy(request.id.raw()).into_owned(),
+            method: request.method.as_str().to_owned(),
+            params: request.params.as_ref().map(|params| edit::text(params).to_owned()),
+            begun,
+            server,
+        }
+    }
+
+    /// The request, if it is still there.
+    pub(crate) fn request(&self) -> Option<Request> {
+        let params = match &self.params {
+            Some(params) => Some(RawJson::parse(params.clone())?),
+            None => None,
+        };
+        let id = RequestId::from_raw(Bytes::from(self.id.clone()))?;
+        Some(Request { id, method: Method::new(&self.method), params })
+    }
+}
+
+impl CallRecord {
+    /// One that has no outcome yet.
+    pub(crate) fn open(head: Head) -> Self {
+        Self { head, outcome: Bytes::new() }
+    }
+
+    /// The same with its outcome. The request is not needed any more.
+    pub(crate) fn ended(mut head: Head, outcome: Bytes) -> Self {
+        head.params = None;
+        Self { head, outcome }
+    }
+
+    pub(crate) fn encode(&self) -> Bytes {
+        framed::encode(FORMAT, &self.head, &self.outcome)
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Result<Self, Unreadable> {
+        framed::decode(FORMAT, bytes).map(|(head, outcome)| Self { head, outcome })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head() -> Head {
+        let request = Request {
+            id: RequestId::from_number(7),
+            method: Method::ToolsCall,
+            params: Some(RawJson::trusted(r#"{ "name":"dig" }"#)),
+        };
+        let server = Server { fingerprint: Fingerprint::unconfigured("foo"), name: Some("foo".to_owned()) };
+        Head::new(&request, &Route::named("b"), true, Some(server))
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was() {
+        let ended = CallRecord::ended(head(), Bytes::from_static(b"{}"));
+        for record in [CallRecord::open(head()), ended] {
+            assert_eq!(CallRecord::decode(&record.encode()).unwrap(), record);
+        }
+        let request = head().request().unwrap();
+        assert_eq!((request.id, request.method), (RequestId::from_number(7), Method::ToolsCall));
+        assert_eq!(edit::text(&request.params.unwrap()), r#"{ "name":"dig" }"#);
+    }
+
+    #[test]
+    fn the_params_are_kept_until_there_is_an_outcome() {
+        let ended = CallRecord::ended(head(), Bytes::from_static(b"{}"));
+        assert!(!String::from_utf8_lossy(&ended.encode()).contains("dig"));
+    }
+
+    #[test]
+    fn other_bytes_are_no_record() {
+        let whole = CallRecord::open(head()).encode();
+        assert!(matches!(CallRecord::decode(&Bytes::from_static(b"\x02x")), Err(Unreadable::Newer(2))));
+        for cut in 0..whole.len() {
+            assert!(
+                matches!(CallRecord::decode(&whole.slice(..cut)), Err(Unreadable::Broken)),
+                "cut at {cut}"
+            );
+        }
+    }
+}
