@@ -1,23 +1,49 @@
 //! A process that outlives us, should we be killed, just long enough to end our children.
 //!
 //! It is told the number of every process group that is started and ended, over a pipe. When the pipe closes we are
-//! gone, and it ends the groups that are left.
+//! gone, and it ends the groups that are left. Should it end before us, a thread that waits for that starts another one,
+//! and tells it of all groups that there are.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use parking_lot::{Condvar, Mutex};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
+};
 
 /// How long children get between being told to leave and being made to.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// Between the end of one and the start of the next, if that one failed too. Doubled each time, up to the longest.
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// The hold on the process.
 pub struct Warden {
-    child: Mutex<Child>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    program: PathBuf,
+    arguments: Vec<String>,
+    state: Mutex<State>,
+    /// Notified when it is to end.
+    ends: Condvar,
+}
+
+struct State {
+    /// None while there is no process.
+    child: Option<Child>,
+    /// Those that it has to know.
+    groups: BTreeSet<u32>,
+    is_over: bool,
 }
 
 impl Warden {
@@ -26,35 +52,109 @@ impl Warden {
     /// # Errors
     /// When it cannot be started.
     pub fn start(program: &Path, arguments: &[&str]) -> std::io::Result<Self> {
-        use std::os::unix::process::CommandExt;
-        let mut command = Command::new(program);
-        // A group of its own: a Ctrl-C on the terminal is for us, and it has to see what comes of it.
-        command.args(arguments).process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
-        Ok(Self { child: Mutex::new(command.spawn()?) })
+        let shared = Arc::new(Shared {
+            program: program.to_owned(),
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+            state: Mutex::new(State { child: None, groups: BTreeSet::new(), is_over: false }),
+            ends: Condvar::new(),
+        });
+        shared.begin(&mut shared.state.lock())?;
+        let kept = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("warden".to_owned()).spawn(move || kept.keep())?;
+        Ok(Self { shared, thread: Some(thread) })
     }
 
     pub(super) fn add(&self, group: u32) {
-        self.say('+', group);
+        let mut state = self.shared.state.lock();
+        state.groups.insert(group);
+        state.say('+', group);
     }
 
     pub(super) fn remove(&self, group: u32) {
-        self.say('-', group);
+        let mut state = self.shared.state.lock();
+        state.groups.remove(&group);
+        state.say('-', group);
+    }
+}
+
+impl Shared {
+    /// Starts a process, and tells it of all groups.
+    fn begin(&self, state: &mut State) -> std::io::Result<()> {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new(&self.program);
+        // A group of its own: a Ctrl-C on the terminal is for us, and it has to see what comes of it.
+        command.args(&self.arguments).process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
+        state.child = Some(command.spawn()?);
+        for group in state.groups.clone() {
+            state.say('+', group);
+        }
+        Ok(())
     }
 
-    fn say(&self, what: char, group: u32) {
-        let mut child = self.child.lock();
-        let told = child.stdin.as_mut().map(|pipe| pipe.write_all(format!("{what}{group}\n").as_bytes()));
-        if !matches!(told, Some(Ok(()))) {
-            tracing::error!("the warden is gone: children may be left behind should this process be killed");
+    /// Sees to it that there is one, until it is to end.
+    fn keep(&self) {
+        let mut pause = PAUSE;
+        loop {
+            let id = self.state.lock().child.as_ref().map(Child::id);
+            let lived = id.is_some_and(|id| wait_for_end(id) > LONGEST_PAUSE);
+            let mut state = self.state.lock();
+            if state.is_over {
+                return;
+            }
+            if let Some(mut child) = state.child.take() {
+                // It has ended, so that this does not block; nobody else waits for it.
+                let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+                tracing::warn!(
+                    warden = child.id(),
+                    status,
+                    "the process that ends children should this one be killed has ended; another one is started"
+                );
+            }
+            pause = if lived { PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+            self.ends.wait_for(&mut state, pause);
+            if state.is_over {
+                return;
+            }
+            if let Err(error) = self.begin(&mut state) {
+                tracing::error!(%error, "could not start the process that ends children should this one be killed");
+            }
+        }
+    }
+}
+
+/// Blocks until a child has ended, and leaves it to be waited for. Returns how long that took.
+fn wait_for_end(id: u32) -> Duration {
+    #[expect(clippy::disallowed_methods, reason = "a thread of its own, with real processes")]
+    let began = std::time::Instant::now();
+    let Some(id) = i32::try_from(id).ok().and_then(Pid::from_raw) else { return Duration::ZERO };
+    // Interrupted by a signal: not yet.
+    while let Err(rustix::io::Errno::INTR) =
+        waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
+    {}
+    began.elapsed()
+}
+
+impl State {
+    /// What it does not hear, since it has just ended, the next one is told.
+    fn say(&mut self, what: char, group: u32) {
+        let pipe = self.child.as_mut().and_then(|child| child.stdin.as_mut());
+        if let Some(Err(error)) = pipe.map(|pipe| pipe.write_all(format!("{what}{group}\n").as_bytes())) {
+            tracing::debug!(%error, "the warden is gone");
         }
     }
 }
 
 impl Drop for Warden {
     fn drop(&mut self) {
-        let child = self.child.get_mut();
-        drop(child.stdin.take());
-        drop(child.wait());
+        {
+            let mut state = self.shared.state.lock();
+            state.is_over = true;
+            // It ends when its pipe does, and with it the wait of the thread.
+            drop(state.child.as_mut().and_then(|child| child.stdin.take()));
+        }
+        self.shared.ends.notify_all();
+        drop(self.thread.take().map(JoinHandle::join));
+        drop(self.shared.state.lock().child.as_mut().map(Child::wait));
     }
 }
 

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::gateway::{Gateway, heard};
 use crate::support::session::Session;
+use crate::support::wait::until;
 
 /// A session whose child ignores the end of its input and SIGTERM, and has started one that does so too.
 async fn stubborn(gateway: &Gateway) -> Session {
@@ -101,6 +102,29 @@ async fn a_killed_gateway_leaves_nobody_behind() {
     let mut gateway = Gateway::start(&["child.warm=2"]).await;
     let _sessions = [stubborn(&gateway).await, gateway.session().await];
     assert!(gateway.children().len() >= 5, "{:?}", gateway.children());
+    gateway.kill().await;
+    gateway.until_nobody().await;
+}
+
+/// The process that ends the children of a gateway that was killed.
+fn warden(gateway: &Gateway) -> Option<u32> {
+    let is_one = |one: &crate::family::Process| one.parent == gateway.id && one.command.ends_with(" warden");
+    gateway.family().into_iter().find(is_one).map(|one| one.id)
+}
+
+#[tokio::test]
+async fn a_gateway_killed_after_its_warden_leaves_nobody_behind() {
+    let mut gateway = Gateway::start(&["child.warm=2"]).await;
+    let _sessions = [stubborn(&gateway).await, gateway.session().await];
+    let first = warden(&gateway).expect("there is one");
+    crate::family::signal(first, "KILL").await;
+    let another = || warden(&gateway).is_some_and(|warden| warden != first);
+    until("another one is there", another).await;
+    // It is told of those that are there, and of those that come.
+    let _another = stubborn(&gateway).await;
+    assert!(gateway.children().len() >= 7, "{:?}", gateway.children());
+    let said = gateway.log_so_far();
+    assert_eq!(said.iter().filter(|line| line.contains("another one is started")).count(), 1, "{said:#?}");
     gateway.kill().await;
     gateway.until_nobody().await;
 }
