@@ -4,6 +4,7 @@
 //! it can be mounted in any hyper or axum server. [`serve`] is the server we ship: HTTP/1.1 and HTTP/2,
 //! optional TLS, bounded in every direction. [`stdio::Stdio`] speaks to one client over a pair of byte streams.
 
+mod connection;
 mod duplex;
 pub mod http;
 mod opening;

@@ -1,29 +1,26 @@
 //! The server we ship: accepts connections, bounds them, and stops when told.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use pin_project_lite::pin_project;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::connection::{self, Failed, Http};
 use crate::http::{Router, Seat};
-use crate::opening::Opening;
 use crate::stall::Stall;
 use crate::tls;
 
@@ -70,7 +67,20 @@ pub struct Stages {
     /// No more connections are accepted. If the socket is shared with another process, that one does.
     pub shut: CancellationToken,
     /// Connections whose first request has not come yet.
-    fresh: TaskTracker,
+    pub(crate) fresh: TaskTracker,
+    /// Connections on which a request may begin, or is being received.
+    pub(crate) receiving: TaskTracker,
+    /// Takes connections that are between two requests.
+    successor: Arc<OnceLock<mpsc::Sender<Kept>>>,
+}
+
+/// A connection between two requests, which another process can go on with.
+#[derive(Debug)]
+pub struct Kept {
+    /// The connection, over which plain HTTP is spoken.
+    pub stream: std::net::TcpStream,
+    /// What was read of the next request.
+    pub read: Bytes,
 }
 
 impl Stages {
@@ -83,6 +93,25 @@ impl Stages {
         self.fresh.close();
         drop(tokio::time::timeout(limit, self.fresh.wait()).await);
     }
+
+    /// Waits until no request is being received any more, at most this long. To be called after `stop`.
+    ///
+    /// # Cancel safety
+    /// Can be called again.
+    pub async fn received(&self, limit: Duration) {
+        self.receiving.close();
+        drop(tokio::time::timeout(limit, self.receiving.wait()).await);
+    }
+
+    /// Connections are given to this one when they stop between two requests, and not closed. To be called before `stop`.
+    pub fn pass_on(&self, to: mpsc::Sender<Kept>) {
+        // There is one successor at most.
+        drop(self.successor.set(to));
+    }
+
+    pub(crate) fn has_successor(&self) -> bool {
+        self.successor.get().is_some()
+    }
 }
 
 /// A server with its listener bound.
@@ -92,12 +121,21 @@ pub struct Server {
     router: Router,
     tls: Option<TlsAcceptor>,
     bounds: Bounds,
+    /// Connections of the process that was here before.
+    kept: BoxStream<'static, Kept>,
 }
 
 impl Server {
     /// A server on a socket that listens already. Connections wait in its backlog until [`Server::run`].
     pub fn new(listener: TcpListener, router: Router, tls: Option<TlsAcceptor>, bounds: Bounds) -> Self {
-        Self { listener, router, tls, bounds }
+        Self { listener, router, tls, bounds, kept: stream::pending().boxed() }
+    }
+
+    /// Goes on with these connections too.
+    #[must_use]
+    pub fn with_kept(self, kept: BoxStream<'static, Kept>) -> Self {
+        // It is looked at again and again, so it must not end.
+        Self { kept: kept.chain(stream::pending()).boxed(), ..self }
     }
 
     /// The address that was bound.
@@ -120,22 +158,13 @@ impl Server {
     /// Dropping it drops every connection.
     pub async fn run(self, stages: Stages, drain: impl Future<Output = ()>) {
         let scheme = self.scheme();
-        let mut http = auto::Builder::new(TokioExecutor::new());
-        http.http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.bounds.header_timeout)
-            .max_buf_size(self.bounds.max_header_bytes.max(8192))
-            .http2()
-            .timer(TokioTimer::new())
-            .keep_alive_interval(Some(Duration::from_secs(30)))
-            .keep_alive_timeout(Duration::from_secs(20))
-            .max_header_list_size(u32::try_from(self.bounds.max_header_bytes).unwrap_or(u32::MAX))
-            .max_concurrent_streams(256);
-        let open = Arc::new(Semaphore::new(self.bounds.max_connections));
+        let Self { listener, router, tls, bounds, mut kept } = self;
+        let http = Arc::new(http(&bounds));
+        let open = Arc::new(Semaphore::new(bounds.max_connections));
         let connections = TaskTracker::new();
         let kill = CancellationToken::new();
         let _kill_on_drop = kill.clone().drop_guard();
-        let doors = self.router.doors.clone();
+        let doors = router.doors.clone();
         let mut drain = std::pin::pin!(async {
             let stopped = async {
                 stages.stop.cancelled().await;
@@ -146,14 +175,14 @@ impl Server {
         let mut drained = false;
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&self.listener, &open) => accepted,
+                accepted = accept(&listener, &mut kept, &open) => accepted,
                 () = stages.shut.cancelled() => break,
                 () = &mut drain, if !drained => {
                     drained = true;
                     break;
                 }
             };
-            let (stream, address, permit) = match accepted {
+            let Accepted { stream, read, address, permit } = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, mostly: wait for some to come free.
@@ -164,39 +193,32 @@ impl Server {
             };
             let remote = Remote { address, scheme };
             let seat = Seat(Arc::new(permit));
+            let (kill, stages) = (kill.clone().cancelled_owned(), stages.clone());
             // Two kinds of task, because one that may also do TLS would be five times as large.
-            match &self.tls {
-                None => {
-                    let stream = Stall::new(stream, self.bounds.stall_timeout);
-                    let stream = Opening::new(stream, self.bounds.header_timeout);
-                    let connection = connect(&http, &self.router, stream, remote, seat.clone(), &stages);
-                    connections.spawn(Until {
-                        connection,
-                        kill: kill.clone().cancelled_owned(),
-                        remote: address,
-                        _seat: seat,
-                    });
+            match (&tls, read) {
+                (None, read) => {
+                    let stream = Stall::new(stream, bounds.stall_timeout);
+                    let read = read.unwrap_or_default();
+                    let caller = (remote, seat.clone());
+                    let connection = connection::serve(&http, &router, stream, &read, caller, &stages);
+                    connections.spawn(Until { connection, kill, remote: address, stages, _seat: seat });
                 }
-                Some(tls) => {
-                    let accept = tls::accept(tls, stream, self.bounds.stall_timeout);
-                    let accept = tokio::time::timeout(self.bounds.handshake_timeout, accept);
-                    let (http, router, stages) = (http.clone(), self.router.clone(), stages.clone());
-                    let (header, taken) = (self.bounds.header_timeout, seat.clone());
+                (Some(tls), None) => {
+                    let accept = tls::accept(tls, stream, bounds.stall_timeout);
+                    let accept = tokio::time::timeout(bounds.handshake_timeout, accept);
+                    let (http, router, told) = (Arc::clone(&http), router.clone(), stages.clone());
+                    let taken = (remote, seat.clone());
                     let connection = async move {
                         let stream = accept.await.map_err(|_| "the TLS handshake took too long")??;
-                        let stream = Opening::new(stream, header);
-                        connect(&http, &router, stream, remote, taken, &stages).await
+                        connection::serve(&http, &router, stream, &Bytes::new(), taken, &told).await
                     };
-                    connections.spawn(Until {
-                        connection,
-                        kill: kill.clone().cancelled_owned(),
-                        remote: address,
-                        _seat: seat,
-                    });
+                    connections.spawn(Until { connection, kill, remote: address, stages, _seat: seat });
                 }
+                // Its client speaks plain HTTP, which the process before spoke and this one does not.
+                (Some(_), Some(_)) => {}
             }
         }
-        drop(self.listener);
+        drop((listener, kept));
         connections.close();
         if !drained {
             drain.await;
@@ -215,124 +237,51 @@ impl Server {
     }
 }
 
+fn http(bounds: &Bounds) -> Http {
+    let mut http1 = http1::Builder::new();
+    http1
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.header_timeout)
+        .max_buf_size(bounds.max_header_bytes.max(8192));
+    let mut http2 = http2::Builder::new(TokioExecutor::new());
+    http2
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .keep_alive_timeout(Duration::from_secs(20))
+        .max_header_list_size(u32::try_from(bounds.max_header_bytes).unwrap_or(u32::MAX))
+        .max_concurrent_streams(256);
+    Http { http1, http2, opening: bounds.header_timeout }
+}
+
+struct Accepted {
+    stream: TcpStream,
+    /// What was read of it, if another process has accepted it.
+    read: Option<Bytes>,
+    address: SocketAddr,
+    permit: OwnedSemaphorePermit,
+}
+
 async fn accept(
     listener: &TcpListener,
+    kept: &mut BoxStream<'static, Kept>,
     open: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+) -> io::Result<Accepted> {
     let permit = Arc::clone(open).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, address) = listener.accept().await?;
-    // Small messages back and forth: waiting to fill a packet only adds latency.
-    stream.set_nodelay(true)?;
-    let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
-    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-    Ok((stream, address, permit))
-}
-
-fn connect<S>(
-    http: &auto::Builder<TokioExecutor>,
-    router: &Router,
-    stream: S,
-    remote: Remote,
-    seat: Seat,
-    stages: &Stages,
-) -> impl Future<Output = Result<(), Failed>> + use<S>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (router, leaving) = (router.clone(), stages.leaving.clone());
-    let heard = Arc::new(Heard::not_yet(&stages.fresh));
-    let is_heard = Arc::clone(&heard);
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        heard.now();
-        let router = router.clone();
-        if router.doors.may_upgrade(request.uri().path()) {
-            request.extensions_mut().insert(seat.clone());
+    tokio::select! {
+        accepted = listener.accept() => {
+            let (stream, address) = accepted?;
+            // Small messages back and forth: waiting to fill a packet only adds latency.
+            stream.set_nodelay(true)?;
+            let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
+            socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+            Ok(Accepted { stream, read: None, address, permit })
         }
-        // Boxed, because hyper keeps room for this future as long as the connection lives, also while
-        // it only writes a stream.
-        let leaving = leaving.clone();
-        Box::pin(async move {
-            let version = request.version();
-            let mut response = router.handle(request, Some(remote)).await;
-            if leaving.is_cancelled() && version <= http::Version::HTTP_11 {
-                say_close(&mut response);
-            }
-            Ok::<_, Infallible>(response)
-        })
-    });
-    let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-    Gently {
-        connection,
-        stop: stages.stop.clone().cancelled_owned(),
-        stops: false,
-        told: false,
-        heard: is_heard,
-        tell: |connection| connection.graceful_shutdown(),
-    }
-}
-
-/// Tells the client that no other request follows on this connection: it opens another one, which the process that listens then
-/// takes. In HTTP/2 that is said when the connection ends, and loses no request.
-fn say_close<B>(response: &mut http::Response<B>) {
-    if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-        let close = http::HeaderValue::from_static("close");
-        response.headers_mut().insert(http::header::CONNECTION, close);
-    }
-}
-
-/// Whether the first request of a connection has come.
-struct Heard {
-    is_so: AtomicBool,
-    fresh: Mutex<Option<TaskTrackerToken>>,
-}
-
-impl Heard {
-    fn not_yet(fresh: &TaskTracker) -> Self {
-        Self { is_so: AtomicBool::new(false), fresh: Mutex::new(Some(fresh.token())) }
-    }
-
-    fn now(&self) {
-        if !self.is_so() {
-            self.is_so.store(true, Ordering::Release);
-            self.fresh.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Has all of that already.
+        Some(Kept { stream, read }) = kept.next() => {
+            let address = stream.peer_addr()?;
+            stream.set_nonblocking(true)?;
+            Ok(Accepted { stream: TcpStream::from_std(stream)?, read: Some(read), address, permit })
         }
-    }
-
-    fn is_so(&self) -> bool {
-        self.is_so.load(Ordering::Acquire)
-    }
-}
-
-type Failed = Box<dyn std::error::Error + Send + Sync>;
-
-pin_project! {
-    /// A connection that takes no more requests when it is told to stop. One whose first request has not come yet takes
-    /// that one: its client has just connected, and would find the connection closed under its hands.
-    struct Gently<C> {
-        #[pin]
-        connection: C,
-        #[pin]
-        stop: WaitForCancellationFutureOwned,
-        stops: bool,
-        told: bool,
-        heard: Arc<Heard>,
-        tell: fn(Pin<&mut C>),
-    }
-}
-
-impl<C: Future> Future for Gently<C> {
-    type Output = C::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<C::Output> {
-        let mut this = self.project();
-        if !*this.stops && this.stop.poll(cx).is_ready() {
-            *this.stops = true;
-        }
-        if *this.stops && !*this.told && this.heard.is_so() {
-            *this.told = true;
-            (this.tell)(this.connection.as_mut());
-        }
-        this.connection.poll(cx)
     }
 }
 
@@ -347,19 +296,23 @@ pin_project! {
         #[pin]
         kill: WaitForCancellationFutureOwned,
         remote: SocketAddr,
+        stages: Stages,
         // Given back when the connection is gone, and whoever took it over.
         _seat: Seat,
     }
 }
 
-impl<F: Future<Output = Result<(), Failed>>> Future for Until<F> {
+impl<F: Future<Output = Result<Option<Kept>, Failed>>> Future for Until<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         if let Poll::Ready(ended) = this.connection.poll(cx) {
-            if let Err(error) = ended {
-                tracing::debug!(remote = %this.remote, %error, "connection ended");
+            match ended {
+                Err(error) => tracing::debug!(remote = %this.remote, %error, "connection ended"),
+                Ok(None) => {}
+                // If it cannot be passed on, it is closed.
+                Ok(Some(kept)) => drop(this.stages.successor.get().map(|to| to.try_send(kept))),
             }
             return Poll::Ready(());
         }

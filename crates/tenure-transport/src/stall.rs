@@ -29,6 +29,11 @@ impl<T> Stall<T> {
         Self { inner, limit, timer: None }
     }
 
+    /// The connection itself.
+    pub(crate) fn into_inner(self) -> T {
+        self.inner
+    }
+
     fn watch<R>(&mut self, outcome: Poll<io::Result<R>>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
         if outcome.is_ready() {
             self.timer = None;

@@ -100,7 +100,11 @@ impl Node {
             Operator::online(store.clone(), sessions.clone(), data).with_exchanges(exchanges.clone());
         let offered = Some(hand_over.clone());
         let control = folder.and_then(|folder| Control::bind(&folder, operator, offered));
-        tasks.spawn(async move { tokio::join!(served, watched(control, end)) });
+        let passing = hand_over.clone();
+        tasks.spawn(async move {
+            tokio::join!(served, watched(control, end));
+            passing.end().await;
+        });
         tasks.close();
         Ok(Self { address, scheme, sessions, exchanges, states, store, stages, hand_over, tasks })
     }

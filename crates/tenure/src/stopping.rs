@@ -80,12 +80,18 @@ pub(crate) async fn wind_down(parts: Parts) {
     }
 
     if is_shared {
+        // Connections between two requests are not closed, but go on in the next process.
+        if let Some(successor) = hand_over.successor() {
+            stages.pass_on(successor);
+        }
         tokio::time::sleep_until(began + NOTICE.min(grace)).await;
         stages.shut.cancel();
         stages.heard(FIRST_REQUEST).await;
     }
     let closing = Instant::now();
     stages.stop.cancel();
+    // A request of which only the head has come would find everything settled.
+    stages.received(late).await;
     let left = (deadline - Instant::now()).max(late);
     let others = async { if outlives_us { exchanges.leave(Instant::now() + left).await } else { 0 } };
     let (of_sessions, others) = tokio::join!(sessions.settle(left), others);

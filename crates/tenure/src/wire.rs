@@ -42,7 +42,7 @@ use tokio::time::Instant;
 
 use crate::cli::Failure;
 use crate::config::{Behind, Child, Config, Durability, Offer, Speaks, Upstream};
-use crate::control::Predecessor;
+use crate::control::{KeptConnections, Predecessor};
 use crate::socket::Socket;
 use crate::{servers, stores};
 
@@ -544,11 +544,11 @@ pub(crate) async fn assemble(config: &Config, served: Served, socket: Socket) ->
     let Socket { listener, predecessor, .. } = socket;
     let listening = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
     let listener = listening.map_err(|error| Failure::new("cannot use the socket").caused_by(error))?;
-    let opened = match predecessor {
+    let (opened, kept) = match predecessor {
         // Last of all that can fail without it: from here on the other process stops.
         Some(predecessor) => store_of(predecessor, config).await?,
         None => match store(config).await? {
-            Access::Open(opened) => opened,
+            Access::Open(opened) => (opened, None),
             Access::InUse(failure) => return Err(failure),
         },
     };
@@ -562,21 +562,27 @@ pub(crate) async fn assemble(config: &Config, served: Served, socket: Socket) ->
     let named = routes.iter().map(|name| (name.clone(), endpoint(Route::named(name))));
     let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());
     let server = Server::new(listener, router, tls, config.bounds.clone());
+    let server = match kept {
+        Some(kept) => server.with_kept(kept),
+        None => server,
+    };
     Ok(Assembled { sessions, exchanges, states, server, store: opened, folder })
 }
 
-/// Opens the store that another process has open, when that one has closed it.
-async fn store_of(predecessor: Predecessor, config: &Config) -> Result<Opened, Failure> {
+/// Opens the store that another process has open, when that one has closed it. With its connections, as they come.
+async fn store_of(
+    predecessor: Predecessor,
+    config: &Config,
+) -> Result<(Opened, Option<KeptConnections>), Failure> {
     tracing::info!("waiting for the other process to close the store");
-    if let Err(error) = predecessor.release().await {
-        tracing::warn!(%error, "the other process is gone");
-    }
+    let released = predecessor.release().await;
+    let kept = released.inspect_err(|error| tracing::warn!(%error, "the other process is gone")).ok();
     let closed = Instant::now();
     loop {
         match store(config).await? {
             Access::Open(opened) => {
                 tracing::info!(took = ?closed.elapsed(), "took over");
-                return Ok(opened);
+                return Ok((opened, kept));
             }
             // What was left of it may still be on its way out.
             Access::InUse(failure) if closed.elapsed() > STORE_PATIENCE => return Err(failure),

@@ -7,11 +7,12 @@
 //!
 //! Read in this order: `server` (the socket), `routes` (what can be asked), `lines` (answers that take a while),
 //! `client` (who asks), `data` (both ends of what is about data sessions), `take_over` (both ends of how a process
-//! follows another).
+//! follows another), `passing` (sockets on their way from one to the other).
 
 mod client;
 mod data;
 mod lines;
+mod passing;
 mod routes;
 mod server;
 mod take_over;
@@ -22,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use client::Client;
 pub(crate) use server::Control;
-pub(crate) use take_over::{HandOver, Predecessor};
+pub(crate) use take_over::{HandOver, KeptConnections, Predecessor};
 
 use crate::cli::Failure;
 

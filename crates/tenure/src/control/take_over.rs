@@ -5,30 +5,32 @@
 //! to, but goes on accepting until it closes the store; both have the same socket, so that a connection waits in its
 //! backlog, and is never refused. When the store is closed the old process says so. The next process may be gone any
 //! time before it says that it is ready: then nothing has happened.
+//!
+//! From then until it ends, the old process also passes on the connections that are between two requests; see
+//! `docs/design/0015-kept-connections-over-a-deploy.md`.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
+use hyper::header::{CONNECTION, HeaderName, HeaderValue, UPGRADE};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
-};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tenure_transport::serve::Kept;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::passing::{Arrivals, Arrived, receive_one, send_fd, send_kept};
 use super::routes::{Answer, json, refused};
 use crate::cli::Failure;
 
@@ -40,7 +42,14 @@ const PROTOCOL: &str = "tenure-take-over";
 const ASK: &[u8] = b"listener?\n";
 const LISTENER: &[u8] = b"listener\n";
 const GO: &[u8] = b"go\n";
-const RELEASED: &[u8] = b"released\n";
+pub(super) const RELEASED: &[u8] = b"released\n";
+
+/// A header by which the next process says that it takes connections too. An earlier version does not say so.
+const TAKES: HeaderName = HeaderName::from_static("tenure-takes");
+const CONNECTIONS: HeaderValue = HeaderValue::from_static("connections");
+
+/// Connections that wait to be passed on; more are closed.
+const MOST_KEPT: usize = 1 << 16;
 
 /// How long the other side may take for a line that it says at once.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -59,7 +68,13 @@ struct Inner {
     /// Another process talks to us about it.
     is_busy: AtomicBool,
     asked: CancellationToken,
+    /// The next process takes connections from here.
+    successor: OnceLock<mpsc::Sender<Kept>>,
     released: CancellationToken,
+    /// The next process knows that the store is closed.
+    told: CancellationToken,
+    /// No connection is left.
+    over: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -70,7 +85,10 @@ impl HandOver {
             listener: Mutex::new(Some(listener)),
             is_busy: AtomicBool::new(false),
             asked: CancellationToken::new(),
+            successor: OnceLock::new(),
             released: CancellationToken::new(),
+            told: CancellationToken::new(),
+            over: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }))
     }
@@ -90,9 +108,28 @@ impl HandOver {
         self.0.asked.cancelled().await;
     }
 
+    /// Where connections go that the next process is to go on with, if it does that.
+    pub(crate) fn successor(&self) -> Option<mpsc::Sender<Kept>> {
+        self.0.successor.get().cloned()
+    }
+
     /// The store is closed: the next process may open it. Waits until it was told.
     pub(crate) async fn release(&self) {
         self.0.released.cancel();
+        self.0.tasks.close();
+        let told = async {
+            tokio::select! {
+                () = self.0.told.cancelled() => {}
+                // Nobody is there to be told.
+                () = self.0.tasks.wait() => {}
+            }
+        };
+        drop(tokio::time::timeout(AT_ONCE, told).await);
+    }
+
+    /// No connection is left. Waits until those that were to be passed on have been.
+    pub(crate) async fn end(&self) {
+        self.0.over.cancel();
         self.0.tasks.close();
         drop(tokio::time::timeout(AT_ONCE, self.0.tasks.wait()).await);
     }
@@ -108,6 +145,7 @@ impl HandOver {
                 .hint("wait until it has, and try again");
             return json(StatusCode::UNPROCESSABLE_ENTITY, &failure);
         }
+        let takes = request.headers().get(TAKES).is_some_and(|what| what == CONNECTIONS);
         let (hand_over, upgrade) = (self.clone(), hyper::upgrade::on(request));
         self.0.tasks.spawn(async move {
             let passed = async {
@@ -115,7 +153,7 @@ impl HandOver {
                 let parts = upgraded
                     .downcast::<TokioIo<UnixStream>>()
                     .map_err(|_| io::Error::other("the connection is of another kind"))?;
-                hand_over.pass(parts.io.into_inner()).await
+                hand_over.pass(parts.io.into_inner(), takes).await
             };
             if let Err(error) = passed.await {
                 tracing::warn!(%error, "another process wanted to take over, and did not");
@@ -129,16 +167,46 @@ impl HandOver {
         response
     }
 
-    async fn pass(&self, mut stream: UnixStream) -> io::Result<()> {
+    async fn pass(&self, mut stream: UnixStream, takes_connections: bool) -> io::Result<()> {
         // Not before it asks: what it reads as a part of HTTP would lose the socket.
         expect(&mut stream, ASK, AT_ONCE).await?;
         let listener = self.0.listener.lock().as_ref().map(TcpListener::try_clone).transpose()?;
         let listener = listener.ok_or_else(|| io::Error::other("this process ends already"))?;
-        send(&stream, &listener).await?;
+        send_fd(&stream, LISTENER, &listener).await?;
         expect(&mut stream, GO, READY).await?;
+        let (successor, kept) = mpsc::channel(MOST_KEPT);
+        if takes_connections {
+            drop(self.0.successor.set(successor));
+        }
         self.0.asked.cancel();
-        self.0.released.cancelled().await;
-        stream.write_all(RELEASED).await
+        self.pass_connections(stream, kept).await
+    }
+
+    /// Passes connections on until none is left, and says in between that the store is closed.
+    async fn pass_connections(
+        &self,
+        mut stream: UnixStream,
+        mut kept: mpsc::Receiver<Kept>,
+    ) -> io::Result<()> {
+        let mut passed = 0;
+        loop {
+            let next = tokio::select! {
+                // In this order: no connection waits for the store to be closed, and none is left at the end.
+                biased;
+                Some(next) = kept.recv() => Some(next),
+                () = self.0.released.cancelled(), if !self.0.told.is_cancelled() => None,
+                () = self.0.over.cancelled() => break,
+            };
+            let said = async {
+                match next {
+                    Some(next) => send_kept(&mut stream, &next).await.inspect(|()| passed += 1),
+                    None => stream.write_all(RELEASED).await.inspect(|()| self.0.told.cancel()),
+                }
+            };
+            tokio::time::timeout(AT_ONCE, said).await.map_err(|_| silent())??;
+        }
+        tracing::info!(connections = passed, "passed on to the next process");
+        Ok(())
     }
 }
 
@@ -149,10 +217,13 @@ pub(crate) struct Predecessor {
     listener: TcpListener,
 }
 
+/// The connections of a process that was taken over.
+pub(crate) type KeptConnections = BoxStream<'static, Kept>;
+
 impl Predecessor {
     /// The request that asks for it.
     pub(super) fn request(request: hyper::http::request::Builder) -> hyper::http::request::Builder {
-        request.header(CONNECTION, "upgrade").header(UPGRADE, PROTOCOL)
+        request.header(CONNECTION, "upgrade").header(UPGRADE, PROTOCOL).header(TAKES, CONNECTIONS)
     }
 
     /// Gets the socket on a connection that was upgraded.
@@ -163,8 +234,8 @@ impl Predecessor {
             .map_err(|_| io::Error::other("the connection is of another kind"))?;
         let mut stream = parts.io.into_inner();
         stream.write_all(ASK).await?;
-        let received = tokio::time::timeout(AT_ONCE, receive(&stream));
-        let listener = received.await.map_err(|_| silent())??;
+        let received = tokio::time::timeout(AT_ONCE, receive_one(&stream, LISTENER));
+        let listener = TcpListener::from(received.await.map_err(|_| silent())??);
         Ok(Self { stream, listener })
     }
 
@@ -178,13 +249,35 @@ impl Predecessor {
         self.listener.try_clone()
     }
 
-    /// Tells it to stop, and waits until it has closed the store.
-    pub(crate) async fn release(mut self) -> io::Result<()> {
+    /// Tells it to stop, and waits until it has closed the store. Its connections come before and after that.
+    pub(crate) async fn release(mut self) -> io::Result<KeptConnections> {
         self.stream.write_all(GO).await?;
+        let (mut arrivals, mut early) = (Arrivals::on(self.stream), Vec::new());
         // However long it takes: it serves until then. If it is gone, so is its hold on the store.
-        let mut said = Vec::new();
-        self.stream.read_to_end(&mut said).await?;
-        Ok(())
+        loop {
+            match arrivals.next().await {
+                Ok(Arrived::Kept(kept)) => early.push(kept),
+                Ok(Arrived::Released | Arrived::End) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "lost the process that is taken over");
+                    break;
+                }
+            }
+        }
+        let late = stream::unfold(arrivals, |mut arrivals| async {
+            loop {
+                match arrivals.next().await {
+                    Ok(Arrived::Kept(kept)) => return Some((kept, arrivals)),
+                    Ok(Arrived::Released) => {}
+                    Ok(Arrived::End) => return None,
+                    Err(error) => {
+                        tracing::debug!(%error, "lost the process that was taken over");
+                        return None;
+                    }
+                }
+            }
+        });
+        Ok(stream::iter(early).chain(late).boxed())
     }
 }
 
@@ -197,39 +290,4 @@ async fn expect(stream: &mut UnixStream, line: &[u8], limit: Duration) -> io::Re
 
 fn silent() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "it said nothing in time")
-}
-
-async fn send(stream: &UnixStream, listener: &TcpListener) -> io::Result<()> {
-    let sent = stream
-        .async_io(Interest::WRITABLE, || {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            let fds = [listener.as_fd()];
-            control.push(SendAncillaryMessage::ScmRights(&fds));
-            let sent =
-                rustix::net::sendmsg(stream, &[IoSlice::new(LISTENER)], &mut control, SendFlags::empty())?;
-            Ok(sent)
-        })
-        .await?;
-    if sent == LISTENER.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
-}
-
-async fn receive(stream: &UnixStream) -> io::Result<TcpListener> {
-    let received = stream
-        .async_io(Interest::READABLE, || {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = RecvAncillaryBuffer::new(&mut space);
-            let mut line = [0; LISTENER.len()];
-            // Our children must not inherit it.
-            let flags = RecvFlags::CMSG_CLOEXEC;
-            let read = rustix::net::recvmsg(stream, &mut [IoSliceMut::new(&mut line)], &mut control, flags)?;
-            let fds = control.drain().filter_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-                _ => None,
-            });
-            let fd = fds.flatten().next();
-            Ok((line[..read.bytes] == *LISTENER).then_some(fd).flatten())
-        })
-        .await?;
-    received.map(TcpListener::from).ok_or_else(|| io::Error::other("it did not pass its socket on"))
 }

@@ -18,6 +18,7 @@ mod deploys;
 mod dying;
 mod family;
 mod gateway;
+mod kept;
 mod leaking;
 mod leaving;
 mod limits;

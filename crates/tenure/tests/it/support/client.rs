@@ -229,7 +229,7 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    fn of(head: &Head) -> Self {
+    pub(crate) fn of(head: &Head) -> Self {
         match (head.header("transfer-encoding"), head.header("content-length")) {
             _ if head.status == 204 => Self::Complete,
             (Some("chunked"), _) => Self::Chunked,
