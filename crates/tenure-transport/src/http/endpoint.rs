@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,14 +10,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use tenure_session::exchange::Exchanges;
+use tenure_session::protocol::Eras;
 use tenure_session::runtime::{Caller, Collect};
 use tenure_session::{Error, Principal, Reader, Reason, Session, SessionId, Sessions};
 use tokio_util::task::TaskTracker;
 
 use super::answer::Manner;
 use super::body::Body;
+use super::cors::{self, Page};
 use super::guard::{self, AllowedHosts, AllowedOrigins};
 use super::headers;
 use super::reject::{reject, reject_method};
@@ -101,10 +104,11 @@ impl Endpoint {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        if let Err(error) = self.guard(&parts) {
-            return reject(&error, None);
-        }
-        match parts.method {
+        let page = match self.admit(&parts, self.methods()) {
+            ControlFlow::Continue(page) => page,
+            ControlFlow::Break(response) => return response,
+        };
+        let response = match parts.method {
             Method::POST => self.post(&parts, body, remote, Manner::Streamable).await,
             Method::GET if let Some(response) = Box::pin(self.resume_call(&parts, remote)).await => response,
             _ if self.has_no_sessions_for(headers::protocol_version(&parts.headers)) => reject_method("POST"),
@@ -112,17 +116,45 @@ impl Endpoint {
             Method::GET => Box::pin(self.get(&parts)).await,
             Method::DELETE => Box::pin(self.delete(&parts)).await,
             _ => reject(&Error::new(Reason::MethodNotAllowed, "Use POST, GET or DELETE"), None),
-        }
+        };
+        cors::readable(response, page)
     }
 
     pub(super) fn rules(&self) -> &Rules {
         &self.0.rules
     }
 
-    /// Checks who may talk to us at all; every path of the endpoint does so first.
-    pub(super) fn guard(&self, parts: &http::request::Parts) -> Result<(), Error> {
-        let rules = &self.0.rules;
-        guard::check(&parts.headers, parts.uri.authority(), &rules.hosts, &rules.origins)
+    /// Checks who may talk to us at all; every path of the endpoint does so first. A request that may not is answered, and
+    /// so is a browser that asks whether its page may use these methods. For any other request, the page that sent it.
+    pub(super) fn admit(
+        &self,
+        parts: &http::request::Parts,
+        methods: &'static str,
+    ) -> ControlFlow<Response<Body>, Option<Page>> {
+        let page = match self.page(&parts.headers) {
+            Ok(page) => page,
+            Err(error) => return ControlFlow::Break(reject(&error, None)),
+        };
+        if let Err(error) = guard::check_host(&parts.headers, parts.uri.authority(), &self.0.rules.hosts) {
+            return ControlFlow::Break(cors::readable(reject(&error, None), page));
+        }
+        match page.as_ref().and_then(|page| page.preflight(&parts.method, &parts.headers, methods)) {
+            Some(response) => ControlFlow::Break(response),
+            None => ControlFlow::Continue(page),
+        }
+    }
+
+    /// The page that sends a request, if a page does.
+    pub(super) fn page(&self, headers: &HeaderMap) -> Result<Option<Page>, Error> {
+        guard::check_origin(headers, &self.0.rules.origins)
+    }
+
+    /// The methods that there are at the endpoint.
+    fn methods(&self) -> &'static str {
+        match self.eras() {
+            Eras::Modern => "POST",
+            Eras::Legacy | Eras::Both => "GET, POST, DELETE",
+        }
     }
 
     /// Finds the session that the headers name.

@@ -10,6 +10,8 @@ use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use tenure_session::{Error, Reason};
 
+use super::cors::Page;
+
 /// The `Host` values that are answered.
 #[derive(Clone, Debug)]
 pub enum AllowedHosts {
@@ -32,11 +34,11 @@ pub enum AllowedOrigins {
     Any,
 }
 
-pub(super) fn check(
+/// Checks the host that a request is for.
+pub(super) fn check_host(
     headers: &HeaderMap,
     authority: Option<&Authority>,
     hosts: &AllowedHosts,
-    origins: &AllowedOrigins,
 ) -> Result<(), Error> {
     // HTTP/2 carries the host as the request's authority.
     let host = match authority {
@@ -46,12 +48,20 @@ pub(super) fn check(
     if !host.is_none_or(|host| hosts.allow(host)) {
         return Err(Error::new(Reason::HostNotAllowed, "This Host is not served here"));
     }
+    Ok(())
+}
+
+/// Checks the page that sends a request, if a page does.
+pub(super) fn check_origin(headers: &HeaderMap, origins: &AllowedOrigins) -> Result<Option<Page>, Error> {
+    if !headers.contains_key(ORIGIN) {
+        return Ok(None);
+    }
     for origin in headers.get_all(ORIGIN) {
         if !origin.to_str().is_ok_and(|origin| origins.allow(origin)) {
             return Err(Error::new(Reason::OriginNotAllowed, "Requests from this Origin are not allowed"));
         }
     }
-    Ok(())
+    Ok(Page::of(headers))
 }
 
 impl AllowedHosts {

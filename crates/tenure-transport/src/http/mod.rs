@@ -1,12 +1,13 @@
 //! Streamable HTTP of both eras at one path, and the doors for older clients beside it.
 //!
-//! A request passes `guard` (Host, Origin), `headers` (what the headers say), then `post`, `get` or
+//! A request passes `guard` (Host, Origin; `cors` answers browsers that ask for their pages), `headers` (what the headers say), then `post`, `get` or
 //! `delete`; a POST of the modern era goes on in `exchange`. Every refusal becomes a response in `reject` and nowhere else.
 //! Streams are written by [`sse`]. The answer to a POST takes its shape in `answer`, and over HTTP/2 its pace in `paced`;
 //! what else is open is in `doors`.
 
 mod answer;
 mod body;
+mod cors;
 mod delete;
 mod doors;
 mod endpoint;

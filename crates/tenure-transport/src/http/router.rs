@@ -8,6 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 
 use super::body::Body;
+use super::cors;
 use super::doors::{Doorkeeper, Doors};
 use super::endpoint::{Endpoint, Remote};
 
@@ -49,21 +50,37 @@ impl Router {
     {
         match request.uri().path() {
             "/mcp" => self.mcp.handle(request, remote).await,
-            "/healthz" | "/readyz" if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+            path if let Some(door) = self.doors.at(path) => {
+                Box::pin(self.doors.handle(door, &self.mcp, request, remote)).await
+            }
+            path => match path.strip_prefix("/mcp/").and_then(|name| self.named.get(name)) {
+                Some(endpoint) => endpoint.handle(request, remote).await,
+                None => self.beside(&request),
+            },
+        }
+    }
+
+    /// Answers a request for what is beside the endpoints. Everybody may have it; pages of other origins may not read it.
+    fn beside<B>(&self, request: &Request<B>) -> Response<Body> {
+        let (method, path) = (request.method(), request.uri().path());
+        // A page that looks for something here has to be able to read that it is not here.
+        let page = self.mcp.page(request.headers()).unwrap_or_default();
+        if let Some(response) =
+            page.as_ref().and_then(|page| page.preflight(method, request.headers(), "GET, HEAD"))
+        {
+            return response;
+        }
+        let response = match path {
+            "/healthz" | "/readyz" if !matches!(*method, Method::GET | Method::HEAD) => {
                 let mut response = Self::text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
                 response.headers_mut().insert(http::header::ALLOW, HeaderValue::from_static("GET, HEAD"));
                 response
             }
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
-            path if let Some(door) = self.doors.at(path) => {
-                Box::pin(self.doors.handle(door, &self.mcp, request, remote)).await
-            }
-            path => match path.strip_prefix("/mcp/").and_then(|name| self.named.get(name)) {
-                Some(endpoint) => endpoint.handle(request, remote).await,
-                None => Self::text(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp\n"),
-            },
-        }
+            _ => Self::text(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp\n"),
+        };
+        cors::readable(response, page)
     }
 
     /// The process lives. What troubles it is said, but a restart would not always help.

@@ -165,7 +165,8 @@ keys! {
     /// Hosts that are answered besides loopback, with or without port. `*` alone answers every host,
     /// which is safe only behind a proxy that checks.
     "http.allowed_hosts": Hosts => config.rules.hosts;
-    /// Origins that are answered besides loopback, as browsers send them. `*` alone answers every origin.
+    /// Origins whose pages are answered besides those of loopback, as browsers send them. Browsers are told so. `*`
+    /// alone answers every origin.
     "http.allowed_origins": Origins => config.rules.origins;
     /// The largest request body.
     "http.max_body": Size<1> => config.rules.max_body_bytes;

@@ -1,6 +1,7 @@
 //! The doorkeeper: which door a path leads to, and who is inside.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -15,8 +16,9 @@ use super::presence::Presences;
 use crate::duplex::Line;
 use crate::http::answer::Manner;
 use crate::http::body::Body;
+use crate::http::cors;
 use crate::http::endpoint::{Endpoint, Remote};
-use crate::http::reject::{reject, reject_method};
+use crate::http::reject::reject_method;
 
 /// A door that is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,11 +101,13 @@ impl Doorkeeper {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        if let Err(error) = endpoint.guard(&parts) {
-            return reject(&error, None);
-        }
+        let methods = self.methods(door);
+        let page = match endpoint.admit(&parts, methods) {
+            ControlFlow::Continue(page) => page,
+            ControlFlow::Break(response) => return response,
+        };
         let doors = &self.0.doors;
-        match (door, &parts.method) {
+        let response = match (door, &parts.method) {
             (Door::Rpc, &Method::POST) => endpoint.post(&parts, body, remote, Manner::Json).await,
             (Door::Sse, &Method::POST) if doors.post_sse => {
                 endpoint.post(&parts, body, remote, Manner::Done).await
@@ -112,13 +116,24 @@ impl Doorkeeper {
             (Door::Messages, &Method::POST) => self.take_message(endpoint, &parts, body).await,
             (Door::McpSse, &Method::GET) => endpoint.get(&parts).await,
             (Door::WebSocket, &Method::GET) => self.open_socket(endpoint, parts, remote).await,
-            (Door::Rpc | Door::Messages, _) => reject_method("POST"),
-            (Door::Sse, _) => reject_method(match (doors.sse, doors.post_sse) {
+            (Door::Rpc | Door::Messages | Door::Sse | Door::McpSse | Door::WebSocket, _) => {
+                reject_method(methods)
+            }
+        };
+        cors::readable(response, page)
+    }
+
+    /// The methods that there are at a door.
+    fn methods(&self, door: Door) -> &'static str {
+        let doors = &self.0.doors;
+        match door {
+            Door::Rpc | Door::Messages => "POST",
+            Door::Sse => match (doors.sse, doors.post_sse) {
                 (true, true) => "GET, POST",
                 (true, false) => "GET",
                 (false, _) => "POST",
-            }),
-            (Door::McpSse | Door::WebSocket, _) => reject_method("GET"),
+            },
+            Door::McpSse | Door::WebSocket => "GET",
         }
     }
 

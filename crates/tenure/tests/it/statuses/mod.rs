@@ -1,5 +1,6 @@
 //! Every way to be refused, and the status, code and reason that say so.
 
+mod cors;
 mod guards;
 mod headers;
 mod messages;
