@@ -58,6 +58,8 @@ reasons! {
     InvalidMeta = "invalid_meta", -32602;
     /// A `requestState` that is not ours, or not for this caller, request or time.
     InvalidRequestState = "invalid_request_state", -32602;
+    /// The session does not watch the resource that it wants to watch no more.
+    NotSubscribed = "not_subscribed", -32602;
     /// No task of that name belongs to the caller.
     TaskNotFound = "task_not_found", -32602;
     /// A header that does not say what the body says.

@@ -25,7 +25,7 @@ pub enum OnGap {
     Report,
     /// As `Report`, and send a `notifications/message` warning too.
     Warn,
-    /// Answer 404, so that the client starts a new session.
+    /// Answer 400: the session goes on, but not this stream. A 404 would end the session for its client.
     Error,
 }
 

@@ -63,6 +63,11 @@ impl Revision {
         self >= Self::V2025_11_25
     }
 
+    /// Clients name the revision in a header of every request.
+    pub fn names_itself(self) -> bool {
+        self >= Self::V2025_06_18
+    }
+
     /// A body may be an array of messages.
     pub fn has_batches(self) -> bool {
         self == Self::V2025_03_26

@@ -115,6 +115,11 @@ pub fn repeat(method: &Method) -> Repeat {
     }
 }
 
+/// Whether a request says anything beside its params, such as the cookie of a data session.
+pub fn has_meta(params: Option<&RawJson>) -> bool {
+    params.is_some_and(|params| params.outline().is_some_and(|found| found.meta.or(found.misspelt).is_some()))
+}
+
 /// The tool that a `tools/call` names.
 pub fn tool_name(params: Option<&RawJson>) -> Option<String> {
     text_member(params, "name")

@@ -44,6 +44,20 @@ pub(super) enum Verb {
     Fork,
 }
 
+impl Verb {
+    /// Its name among the features, and the last word of its method.
+    pub(super) const fn feature(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Resume => "resume",
+            Self::Delete => "delete",
+            Self::List => "list",
+            Self::Recover => "recover",
+            Self::Fork => "fork",
+        }
+    }
+}
+
 /// The draft's code for a session that is not there. The other codes can be chosen, because clients in the field
 /// differ in those they act on.
 const DRAFT_NOT_FOUND: i32 = -32043;

@@ -28,7 +28,6 @@ use crate::port::responder::Responder;
 use crate::state::{Fault, Fetched, Kind, Lost, State, States};
 
 /// What the capability says can be done.
-pub(super) const FEATURES: [&str; 6] = ["create", "resume", "delete", "list", "recover", "fork"];
 
 /// Data sessions and handles in front of a backend.
 pub struct DataLayer {
@@ -101,7 +100,7 @@ impl Shared {
 
     /// The answer to `initialize` with what we add, as far as it makes sense.
     fn introduce(&self, text: &str) -> Option<RawJson> {
-        let mut session = json!({ "features": FEATURES, "required": self.demand() });
+        let mut session = json!({ "features": self.policy.features, "required": self.demand() });
         if let Some(version) = self.policy.version {
             session["version"] = version.into();
         }
@@ -222,7 +221,7 @@ impl Link for DataLink {
             return match call.request.method {
                 // What tool it means, and whether that needs a session, is anybody's guess.
                 Method::ToolsCall => Box::pin(std::future::ready(Err(invalid("the params make no sense")))),
-                _ => way.inner.call(call),
+                _ => way.pass(call),
             };
         };
         let known = match known {
@@ -238,7 +237,7 @@ impl Link for DataLink {
         let may_need = matches!(call.request.method, Method::ResourcesRead | Method::PromptsGet);
         let is_list = call.request.method == Method::ToolsList;
         if known.is_none() && matches!(use_of, Use::None) && !may_need && !is_list {
-            return way.inner.call(call);
+            return way.pass(call);
         }
         let Some(known) = known else { return Box::pin(Arc::clone(way).go(call, None, use_of)) };
         way.spoken.heard(known.cookie.dialect);
@@ -248,7 +247,7 @@ impl Link for DataLink {
                 // Nearly every call with a cookie. It has no more to do with states until it is answered.
                 let mut call = call;
                 call.context.set_state(state.clone());
-                return Box::pin(Arc::clone(way).finish(way.inner.call(call), known, state, now));
+                return Box::pin(Arc::clone(way).finish(way.pass(call), known, state, now));
             }
             known.last.give_back(state);
         }
@@ -261,6 +260,10 @@ impl Link for DataLink {
 
     fn close(&self) -> BoxFuture<()> {
         self.0.inner.close()
+    }
+
+    fn echoes_cookies(&self) -> bool {
+        true
     }
 }
 
@@ -311,6 +314,14 @@ impl Shared {
 }
 
 impl Way {
+    /// Passes a call on to the server. It has nothing to do with a ping that only comes for its cookie.
+    fn pass(&self, call: Call) -> BoxFuture<Reply> {
+        match call.request.method {
+            Method::Ping => Box::pin(std::future::ready(Ok(RawJson::EMPTY_OBJECT))),
+            _ => self.inner.call(call),
+        }
+    }
+
     /// Puts the cookie into the answer to a call that was made with its state. The clock is not asked again, unless
     /// time has passed since: this happens with every call.
     async fn finish(
@@ -375,7 +386,7 @@ impl Way {
                 if let Some(state) = working_on {
                     call.context.set_state(state);
                 }
-                let reply = answer(self.inner.call(call), &mut now).await;
+                let reply = answer(self.pass(call), &mut now).await;
                 let reply = if list { self.shared.listed(reply) } else { reply };
                 reply.map_err(|error| self.in_dialect(error, lost))
             }

@@ -10,7 +10,7 @@ use super::echo::Echo;
 use super::known::Known;
 use super::layer::Shared;
 use super::policy::Policy;
-use crate::error::RpcError;
+use crate::error::{Reason, RpcError};
 use crate::id::{Principal, SessionKey};
 use crate::message::{RawJson, Request};
 use crate::port::backend::Reply;
@@ -71,6 +71,12 @@ impl Shared {
         cookie: Option<String>,
         principal: &Principal,
     ) -> Reply {
+        if !self.policy.features.iter().any(|feature| feature == verb.feature()) {
+            return Err(RpcError::of(
+                Reason::MethodNotFound,
+                "This server does not offer it for data sessions",
+            ));
+        }
         match (verb, dialect) {
             (Verb::Create, Dialect::Draft) if cookie.is_some() => {
                 Err(invalid("sessions/create must not carry a session"))

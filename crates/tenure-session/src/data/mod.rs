@@ -31,4 +31,4 @@ use crate::scan;
 pub use dialect::Dialect;
 pub use kinds::KindOfState;
 pub use layer::DataLayer;
-pub use policy::{Policy, Required};
+pub use policy::{FEATURES, Policy, Required};

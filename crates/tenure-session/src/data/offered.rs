@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 use serde_json::json;
 
-use super::layer::{FEATURES, Shared};
+use super::layer::Shared;
 use super::own::EXTENSION;
 use crate::bridge::discovery;
 use crate::bridge::rules::edit::{self, Object};
@@ -55,7 +55,7 @@ fn advertises(discovered: &str) -> bool {
 impl Shared {
     /// The answer to a discovery with what we add; as it is, if it makes no sense.
     pub(super) fn advertise(&self, discovered: RawJson) -> RawJson {
-        let offered = json!({ "features": FEATURES, "required": self.demand() }).to_string();
+        let offered = json!({ "features": self.policy.features, "required": self.demand() }).to_string();
         let with = |discovered: &RawJson| {
             let mut result = Object::read(edit::text(discovered))?;
             let mut capabilities = Object::read(there(&result, "capabilities"))?;

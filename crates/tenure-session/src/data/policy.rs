@@ -51,6 +51,9 @@ impl Required {
     }
 }
 
+/// All that can be asked of data sessions.
+pub const FEATURES: [&str; 6] = ["create", "resume", "delete", "list", "recover", "fork"];
+
 /// How data sessions are offered.
 #[derive(Clone)]
 pub struct Policy {
@@ -61,7 +64,9 @@ pub struct Policy {
     /// The largest cookie that is read, and sent.
     pub max_cookie_bytes: usize,
     /// The number that the strawman's capability carries. Clients in the field know 2, or none.
-    pub version: Option<u32>,
+    pub version: Option<usize>,
+    /// What can be asked of data sessions, by the last word of the method: some of [`FEATURES`].
+    pub features: Vec<String>,
     /// The code that clients of the strawman are refused with.
     pub strawman_code: i32,
     /// The code that clients of the draft are refused with when they name no session.
@@ -87,6 +92,7 @@ impl Default for Policy {
             always_echo: false,
             max_cookie_bytes: 4096,
             version: None,
+            features: FEATURES.map(str::to_owned).to_vec(),
             strawman_code: -32002,
             draft_required_code: -32044,
             seal: None,

@@ -99,4 +99,8 @@ pub trait Link: Send + Sync + 'static {
     fn notify(&self, notification: Notification);
     /// Ends the link.
     fn close(&self) -> BoxFuture<()>;
+    /// Whether the cookie of a data session comes back with the answer to any request, a ping too.
+    fn echoes_cookies(&self) -> bool {
+        false
+    }
 }

@@ -25,6 +25,7 @@ use crate::error::{Error, Reason, RpcError};
 use crate::id::{Position, RequestId, StreamId};
 use crate::message::{self, Message, RawJson, Request};
 use crate::method::Method;
+use crate::phase::Phase;
 use crate::port::BoxFuture;
 use crate::port::backend::{Call, Link, Reply};
 use crate::port::store::Place;
@@ -151,7 +152,16 @@ impl Session {
             self.check_alive(&state)?;
             state.requests += 1;
             match rules::admit_request(state.phase, &request)? {
-                Admission::Pong => return Ok(Admitted::Done),
+                Admission::Pong => {
+                    let echoes = || state.link.as_ref().is_some_and(|link| link.echoes_cookies());
+                    // Answered here, unless the answer has to bring back a cookie.
+                    if state.phase != Phase::Initialized
+                        || !rules::has_meta(request.params.as_ref())
+                        || !echoes()
+                    {
+                        return Ok(Admitted::Done);
+                    }
+                }
                 Admission::Forward => {}
             }
             if state.running >= limits.max_pending {
@@ -345,6 +355,16 @@ impl Session {
         self.push(state, id, body, place);
     }
 
+    /// Remembers what a request has changed, now that its server agrees.
+    fn take_note(self: &Arc<Self>, id: &RequestId, afterwards: &Afterwards) -> Result<(), RpcError> {
+        let mut state = self.state.lock();
+        if !state.watches_what_it_leaves(afterwards, id) {
+            return Err(RpcError::of(Reason::NotSubscribed, "The session does not watch this resource"));
+        }
+        self.remember(&mut state, afterwards);
+        Ok(())
+    }
+
     fn remember(self: &Arc<Self>, state: &mut State, afterwards: &Afterwards) {
         if state.end.is_some() {
             return;
@@ -362,6 +382,19 @@ impl Session {
             }
         }
         self.save(state);
+    }
+}
+
+impl State {
+    /// Whether the resource is watched that a request wants to watch no more. One that is run once more may have done its
+    /// work the first time. The server is asked all the same: it may have no resources to watch at all, and says so.
+    fn watches_what_it_leaves(&self, afterwards: &Afterwards, id: &RequestId) -> bool {
+        match afterwards {
+            Afterwards::Unsubscribe(uri) => {
+                self.subscriptions.contains(uri) || self.calls.get(id).is_some_and(|call| call.is_again)
+            }
+            Afterwards::Nothing | Afterwards::SetLevel(_) | Afterwards::Subscribe(_) => true,
+        }
     }
 }
 
@@ -432,11 +465,11 @@ impl Run {
         self.stage = match (started, afterwards) {
             (Ok(reply), Afterwards::Nothing) => Stage::Sent(reply),
             (Ok(reply), afterwards) => {
-                let session = Arc::clone(&self.session);
+                let (session, id) = (Arc::clone(&self.session), self.id.clone());
                 Stage::Sent(Box::pin(async move {
                     let reply = reply.await;
                     if reply.is_ok() {
-                        session.remember(&mut session.state.lock(), &afterwards);
+                        session.take_note(&id, &afterwards)?;
                         // The client must not believe in something that a crash could undo.
                         session.saved().await;
                     }

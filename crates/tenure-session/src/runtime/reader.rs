@@ -424,7 +424,7 @@ impl Reader {
     fn check_gap(&self) -> Result<(), Error> {
         tracing::warn!(session = %self.session.label, stream = self.stream.number(), "events were no longer kept");
         match self.session.inner.limits.on_gap {
-            OnGap::Error => Err(super::session::unknown_error()),
+            OnGap::Error => Err(missed()),
             OnGap::Report | OnGap::Warn => Ok(()),
         }
     }
@@ -577,6 +577,10 @@ fn gap_warning() -> Bytes {
         r#"{"level":"warning","logger":"tenure","data":"events were missed: they were no longer kept"}"#,
     );
     message::write_notification(&Method::LogMessage, Some(&params))
+}
+
+fn missed() -> Error {
+    Error::new(Reason::StreamForgotten, "Events after Last-Event-ID are no longer kept: open the stream anew")
 }
 
 fn forgotten() -> Error {

@@ -56,6 +56,8 @@ pub struct Session {
     /// The link was lost, and there is no other yet, or its server does not know yet what the last one knew.
     /// Changed under the lock of the state only.
     pub(super) unlinked: AtomicBool,
+    /// It was noted that the client does not say its revision.
+    noted_unversioned: AtomicBool,
     pub(super) state: Mutex<State>,
 }
 
@@ -231,6 +233,7 @@ impl Session {
             inner,
             writing: tokio::sync::Semaphore::new(1),
             unlinked: AtomicBool::new(false),
+            noted_unversioned: AtomicBool::new(false),
             state: Mutex::new(state),
         })
     }
@@ -263,6 +266,21 @@ impl Session {
     /// The negotiated revision.
     pub fn revision(&self) -> Revision {
         self.state.lock().revision
+    }
+
+    /// Notes in the log that the client does not say which revision it speaks, though its revision asks for it. Said
+    /// once, not for each request.
+    pub fn note_unversioned(&self) {
+        if self.noted_unversioned.load(Ordering::Relaxed) {
+            return;
+        }
+        let revision = self.revision();
+        if revision.names_itself() && !self.noted_unversioned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                session = %self.label, revision = revision.as_str(),
+                "the client sends no MCP-Protocol-Version; the revision of its session is assumed"
+            );
+        }
     }
 
     /// Counts as use now: the idle clock starts anew. That is written down now and then, not each time.

@@ -187,7 +187,7 @@ async fn a_gap_is_reported_and_not_hidden() {
 
 #[tokio::test]
 async fn a_gap_is_a_warning_or_an_error_if_so_configured() {
-    for (on_gap, expected) in [(OnGap::Warn, None), (OnGap::Error, Some(Reason::SessionNotFound))] {
+    for (on_gap, expected) in [(OnGap::Warn, None), (OnGap::Error, Some(Reason::StreamForgotten))] {
         let mut world = World::with(Limits { max_session_events: 2, on_gap, ..Limits::default() });
         let session = world.session().await;
         let (call, mut reader) = world.streaming_call(&session, 1).await;

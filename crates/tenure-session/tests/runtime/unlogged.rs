@@ -160,7 +160,7 @@ async fn a_reader_that_is_replaced_leaves_the_gap_to_its_successor() {
 #[tokio::test]
 async fn missing_events_are_an_error_if_so_configured() {
     let (_world, session, _call, id) = forgetful(OnGap::Error).await;
-    assert_eq!(resume(&session, &id).await.unwrap_err().reason(), Reason::SessionNotFound);
+    assert_eq!(resume(&session, &id).await.unwrap_err().reason(), Reason::StreamForgotten);
 }
 
 #[tokio::test]

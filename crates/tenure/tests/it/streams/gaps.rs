@@ -129,7 +129,7 @@ async fn a_gap_can_be_told_to_the_application_too() {
 }
 
 #[tokio::test]
-async fn a_gap_can_end_the_session_for_its_client() {
+async fn a_gap_can_end_the_stream_for_its_client() {
     let settings = [("streams.max_session_events", "3"), ("streams.on_gap", "error")];
     let mut steered = Steered::with(&settings).await;
     let (session, link) = steered.session().await;
@@ -140,7 +140,8 @@ async fn a_gap_can_end_the_session_for_its_client() {
         announce(&link, &n.to_string()).await;
     }
     let ask = session.get().header("Last-Event-ID", &stream.last_id());
-    assert_eq!(ask.send(session.server).await.status(), 404, "so that the client starts anew");
+    // C16: not with 404, since the session goes on.
+    assert_eq!(ask.send(session.server).await.fault(), (400, -32600, "stream_forgotten".to_owned()));
 }
 
 #[tokio::test]
