@@ -232,7 +232,7 @@ struct StoreArgs {
     /// A configuration file.
     #[arg(long, value_name = "FILE", env = "TENURE_CONFIG")]
     config: Option<PathBuf>,
-    /// A set of defaults: development, single_node, cluster, high_volume or long_running.
+    /// A set of defaults: development, single_node, high_volume or long_running.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 }

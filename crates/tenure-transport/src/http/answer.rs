@@ -6,12 +6,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
 use tenure_session::message::{self, Message};
 use tenure_session::runtime::Collect;
-use tenure_session::{Answer, Error, Reader, Reason, RequestId, Session};
+use tenure_session::{Answer, Error, Reader, Reason, RequestId, RpcError, Session};
 use tokio::sync::mpsc;
 
 use super::body::Body;
 use super::endpoint::{Endpoint, event_stream};
-use super::headers::{self, Wanted};
+use super::headers::Wanted;
+use super::leniencies::Leniencies;
 use super::reject::{json, reject};
 use super::sse;
 use crate::duplex::{MAX_WAITING, Outgoing, Outlet, Questions};
@@ -36,9 +37,9 @@ pub(super) enum Asked {
 }
 
 impl Manner {
-    pub(super) fn check_accept(self, headers: &HeaderMap) -> Result<(), Error> {
+    pub(super) fn check_accept(self, headers: &HeaderMap, leniencies: Leniencies) -> Result<(), Error> {
         match self {
-            Self::Streamable => headers::check_accept(headers, Wanted::JsonAndEvents),
+            Self::Streamable => leniencies.check_accept(headers, Wanted::JsonAndEvents),
             // There is no choice to be made, and old clients say nothing or anything.
             Self::Json | Self::Done => Ok(()),
         }
@@ -91,21 +92,29 @@ impl Endpoint {
             (Answer::Stream(reader), Manner::Done) => {
                 event_stream(Body::events_then_done(reader, self.0.rules.keep_alive))
             }
-            (Answer::Stream(reader), Manner::Json) => Box::pin(collect(reader, session, asked)).await,
+            (answer @ Answer::Stream(_), Manner::Json) => {
+                json(StatusCode::OK, self.whole(answer, session, asked).await)
+            }
             // The client said it does not want an answer, so it gets a stream without one.
             (Answer::Withdrawn, Manner::Streamable) => event_stream(Body::comment(b": cancelled\n\n")),
             (Answer::Withdrawn, Manner::Done) => event_stream(Body::comment(sse::DONE)),
-            (Answer::Withdrawn, Manner::Json) => match &asked {
-                Asked::One(id) => withdrawn(id),
-                Asked::Batch(_) => json(StatusCode::OK, Bytes::from_static(b"[]")),
-            },
+            (Answer::Withdrawn, Manner::Json) => json(StatusCode::OK, withdrawn(&asked)),
+        }
+    }
+
+    /// The answer as one JSON text, however long it takes.
+    pub(super) async fn whole(&self, answer: Answer, session: &Arc<Session>, asked: Asked) -> Bytes {
+        match answer {
+            Answer::Json(body) => body,
+            Answer::Stream(reader) => Box::pin(collect(reader, session, asked)).await,
+            Answer::Withdrawn => withdrawn(&asked),
         }
     }
 }
 
 /// Waits for the last answer of a stream. What is said meanwhile has no place in one JSON answer and is dropped, and
 /// what the server asks is answered for the client: nobody there can.
-async fn collect(reader: Reader, session: &Arc<Session>, asked: Asked) -> Response<Body> {
+async fn collect(reader: Reader, session: &Arc<Session>, asked: Asked) -> Bytes {
     let (output, mut said) = mpsc::channel(MAX_WAITING);
     let questions = Arc::new(Questions::unanswerable());
     let outlet = Outlet { session: Arc::clone(session), output, questions };
@@ -125,10 +134,7 @@ async fn collect(reader: Reader, session: &Arc<Session>, asked: Asked) -> Respon
     };
     let ((), mut answers) = tokio::join!(outlet.answers(reader, waiting), gather);
     match asked {
-        Asked::One(id) => match answers.pop() {
-            Some(body) => json(StatusCode::OK, body),
-            None => withdrawn(&id),
-        },
+        Asked::One(_) => answers.pop().unwrap_or_else(|| withdrawn(&asked)),
         Asked::Batch(_) => {
             let mut all = BytesMut::from(&b"["[..]);
             for (index, answer) in answers.iter().enumerate() {
@@ -138,12 +144,17 @@ async fn collect(reader: Reader, session: &Arc<Session>, asked: Asked) -> Respon
                 all.put_slice(answer);
             }
             all.put_u8(b']');
-            json(StatusCode::OK, all.freeze())
+            all.freeze()
         }
     }
 }
 
 /// A client that withdrew its request still waits for the response to its POST.
-fn withdrawn(id: &RequestId) -> Response<Body> {
-    reject(&Error::new(Reason::Cancelled, "The request was withdrawn"), Some(id))
+fn withdrawn(asked: &Asked) -> Bytes {
+    match asked {
+        Asked::One(id) => {
+            message::write_error(Some(id), &RpcError::of(Reason::Cancelled, "The request was withdrawn"))
+        }
+        Asked::Batch(_) => Bytes::from_static(b"[]"),
+    }
 }

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::doors::Talk;
 use super::flowing::Flowing;
 use super::paced::{PIECE_BYTES, Paced, Stalled};
-use super::sse;
+use super::sse::{self, Wording};
 
 /// The most that is put into one frame before the client has taken the last one.
 pub(super) const FRAME_BYTES: usize = 64 << 10;
@@ -39,6 +39,7 @@ struct Events {
     reader: Reader,
     opened: bool,
     shape: Shape,
+    wording: Wording,
     keep_alive: Duration,
     timer: Pin<Box<Sleep>>,
 }
@@ -67,8 +68,9 @@ impl Body {
         Self(Inner::Comment(text))
     }
 
-    pub(super) fn events(reader: Reader, keep_alive: Duration) -> Self {
-        Self(Inner::Events(Box::new(Events::new(reader, keep_alive, Shape::Streamable))))
+    pub(super) fn events(reader: Reader, keep_alive: Duration, wording: Wording) -> Self {
+        let events = Events::new(reader, keep_alive, Shape::Streamable);
+        Self(Inner::Events(Box::new(Events { wording, ..events })))
     }
 
     pub(super) fn events_then_done(reader: Reader, keep_alive: Duration) -> Self {
@@ -101,7 +103,8 @@ impl Body {
 impl Events {
     fn new(reader: Reader, keep_alive: Duration, shape: Shape) -> Self {
         let timer = Box::pin(tokio::time::sleep(keep_alive));
-        Self { reader, opened: shape != Shape::Streamable, shape, keep_alive, timer }
+        let opened = shape != Shape::Streamable;
+        Self { reader, opened, shape, wording: Wording::default(), keep_alive, timer }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
@@ -121,7 +124,7 @@ impl Events {
                         // The stream goes on elsewhere, so this was not all.
                         self.shape = Shape::Done;
                     }
-                    sse::write(&item, retry, &mut out);
+                    sse::write_worded(&item, retry, self.wording, &mut out);
                 }
                 Poll::Ready(None) if self.shape == Shape::ThenDone => {
                     self.shape = Shape::Done;

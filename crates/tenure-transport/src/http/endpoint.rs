@@ -22,6 +22,7 @@ use super::body::Body;
 use super::cors::{self, Page};
 use super::guard::{self, AllowedHosts, AllowedOrigins};
 use super::headers;
+use super::leniencies::Leniencies;
 use super::reject::{reject, reject_method};
 
 /// What the endpoint allows.
@@ -39,6 +40,8 @@ pub struct Rules {
     pub keep_alive: Duration,
     /// How long a client of HTTP/2 may make no room for what there is for it on a stream.
     pub stall_timeout: Duration,
+    /// What clients of earlier designs are forgiven.
+    pub leniencies: Leniencies,
 }
 
 impl Default for Rules {
@@ -50,6 +53,7 @@ impl Default for Rules {
             body_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(60),
+            leniencies: Leniencies::NONE,
         }
     }
 }
@@ -159,8 +163,11 @@ impl Endpoint {
 
     /// Finds the session that the headers name.
     pub(super) async fn session(&self, parts: &http::request::Parts) -> Result<Arc<Session>, Error> {
-        let id = session_id(parts)?;
-        self.0.sessions.find(&id, &self.principal(parts)).await
+        let found = match session_id(parts) {
+            Ok(id) => self.0.sessions.find(&id, &self.principal(parts)).await,
+            Err(error) => Err(error),
+        };
+        found.map_err(|error| self.0.rules.leniencies.not_found(error, &parts.headers))
     }
 
     /// Who sends the request. Credentials come with authentication; until then nobody has a name.
@@ -193,7 +200,8 @@ impl Endpoint {
 
     /// A response that streams events.
     pub(super) fn stream(&self, reader: Reader) -> Response<Body> {
-        event_stream(Body::events(reader, self.0.rules.keep_alive))
+        let rules = &self.0.rules;
+        event_stream(Body::events(reader, rules.keep_alive, rules.leniencies.wording()))
     }
 }
 

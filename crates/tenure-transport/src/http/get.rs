@@ -5,8 +5,9 @@ use http::request::Parts;
 use tenure_session::{Error, protocol};
 
 use super::body::Body;
-use super::endpoint::{Endpoint, with_session};
+use super::endpoint::Endpoint;
 use super::headers::{self, Wanted};
+use super::post::named;
 use super::reject::reject;
 
 impl Endpoint {
@@ -18,12 +19,17 @@ impl Endpoint {
     }
 
     async fn listen(&self, parts: &Parts) -> Result<Response<Body>, Error> {
-        headers::check_accept(&parts.headers, Wanted::Events)?;
+        let leniencies = self.rules().leniencies;
+        leniencies.check_accept(&parts.headers, Wanted::Events)?;
         check(parts)?;
         let session = self.session(parts).await?;
-        let last_event_id = parts.headers.get(headers::LAST_EVENT_ID).map(|value| value.as_bytes());
-        let reader = session.listen(last_event_id).await?;
-        Ok(with_session(self.stream(reader), &session))
+        let last_event_id = parts.headers.get(headers::LAST_EVENT_ID);
+        let last_event_id = last_event_id.map(|value| leniencies.event_id(value.as_bytes(), *session.id()));
+        let response = match session.listen(last_event_id.as_deref()).await {
+            Ok(reader) => self.stream(reader),
+            Err(error) => reject(&error, None),
+        };
+        Ok(named(response, parts))
     }
 }
 

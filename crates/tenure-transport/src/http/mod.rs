@@ -3,7 +3,7 @@
 //! A request passes `guard` (Host, Origin; `cors` answers browsers that ask for their pages), `headers` (what the headers say), then `post`, `get` or
 //! `delete`; a POST of the modern era goes on in `exchange`. Every refusal becomes a response in `reject` and nowhere else.
 //! Streams are written by [`sse`]. The answer to a POST takes its shape in `answer`, and over HTTP/2 its pace in `paced`;
-//! what else is open is in `doors`.
+//! what else is open is in `doors`. What clients of earlier designs are forgiven is in `leniencies` and `unnamed`.
 
 mod answer;
 mod body;
@@ -16,16 +16,19 @@ mod flowing;
 mod get;
 mod guard;
 mod headers;
+mod leniencies;
 mod paced;
 mod post;
 mod reject;
 mod router;
 pub mod sse;
+mod unnamed;
 
 pub use body::Body;
 pub use doors::Doors;
 pub(crate) use doors::Seat;
 pub use endpoint::{Endpoint, Remote, Rules};
 pub use guard::{AllowedHosts, AllowedOrigins};
+pub use leniencies::Leniencies;
 pub use paced::Stalled;
 pub use router::Router;

@@ -17,6 +17,7 @@ use super::endpoint::{Endpoint, Remote, with_session};
 use super::exchange::Belongs;
 use super::headers;
 use super::reject::{empty, malformed, reject, reject_new};
+use super::unnamed;
 
 impl Endpoint {
     pub(super) async fn post<B>(
@@ -106,7 +107,7 @@ impl Endpoint {
         if manner == Manner::Streamable && self.has_no_sessions_for(header) {
             return Ok(());
         }
-        manner.check_accept(&parts.headers)
+        manner.check_accept(&parts.headers, self.rules().leniencies)
     }
 
     async fn of_session(
@@ -125,11 +126,21 @@ impl Endpoint {
                 if is_first {
                     return Box::pin(self.initialize(parts, request, manner)).await;
                 }
-                let session = self.session_for(parts, header).await?;
+                let session = match self.session_for(parts, header).await {
+                    Err(error)
+                        if error.reason() == Reason::SessionRequired && self.rules().leniencies.mint =>
+                    {
+                        return Box::pin(self.unnamed(parts, request, remote, manner)).await;
+                    }
+                    session => session?,
+                };
                 let id = request.id.clone();
                 let caller = Caller { collect: manner.collect(), ..self.caller(parts, remote) };
-                let answer = session.request(request, caller).await?;
-                Ok(named(self.answer(answer, &session, Asked::One(id), manner).await, parts))
+                let response = match session.request(request, caller).await {
+                    Ok(answer) => self.answer(answer, &session, Asked::One(id), manner).await,
+                    Err(error) => manner.refuse(&error, Some(&id)),
+                };
+                Ok(named(response, parts))
             }
             Message::Notification(notification) => {
                 if let Ok(Era::Modern) = protocol::era(Shape::Notification, None, header) {
@@ -138,7 +149,9 @@ impl Endpoint {
                 let session = self.session_for(parts, header).await?;
                 session.touch();
                 let initialized = notification.method == Method::Initialized;
-                session.notification(notification)?;
+                if let Err(error) = session.notification(notification) {
+                    return Ok(named(reject(&error, None), parts));
+                }
                 if initialized {
                     // Said once and never again, so it has to outlive a crash before it is accepted.
                     session.saved().await;
@@ -159,6 +172,12 @@ impl Endpoint {
         manner: Manner,
     ) -> Result<Response<Body>, Error> {
         let id = request.id.clone();
+        let request = match request.params {
+            None if self.rules().leniencies.bare_initialize => {
+                unnamed::with_params(request, headers::protocol_version(&parts.headers))?
+            }
+            _ => request,
+        };
         let created = match self.0.sessions.create(request, &self.principal(parts)).await {
             // Not a session that would have to end because of the status, and somebody else may have room for it.
             Err(error) if error.reason() == Reason::Draining => return Ok(reject_new(&error, &id)),
@@ -207,7 +226,10 @@ impl Endpoint {
         });
         let asked = Asked::Batch(ids.collect());
         let caller = Caller { collect: manner.collect(), ..self.caller(parts, remote) };
-        let answer = session.batch(good, &caller)?;
+        let answer = match session.batch(good, &caller) {
+            Ok(answer) => answer,
+            Err(error) => return Ok(named(reject(&error, None), parts)),
+        };
         // It may have said that it is initialized.
         session.saved().await;
         Ok(match answer {
@@ -218,7 +240,11 @@ impl Endpoint {
 
     async fn session_for(&self, parts: &Parts, header: Option<&str>) -> Result<Arc<Session>, Error> {
         protocol::check_header(header)?;
-        self.session(parts).await
+        let session = self.session(parts).await?;
+        if header.is_none() {
+            session.note_unversioned();
+        }
+        Ok(session)
     }
 
     /// Reads the body, bounded in size and time. A body that came in one piece is not copied.
@@ -266,8 +292,12 @@ impl Endpoint {
     }
 }
 
-/// Names the session in a response as the client named it.
-fn named(mut response: Response<Body>, parts: &Parts) -> Response<Body> {
+/// Names the session in a response as the client named it, also if the response refuses something. A session that is not
+/// there any more (404) has no name.
+pub(super) fn named(mut response: Response<Body>, parts: &Parts) -> Response<Body> {
+    if response.status() == StatusCode::NOT_FOUND {
+        return response;
+    }
     if let Some(id) = parts.headers.get(headers::SESSION_ID) {
         response.headers_mut().insert(headers::SESSION_ID, id.clone());
     }

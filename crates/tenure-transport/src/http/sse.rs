@@ -3,11 +3,12 @@
 //! A message is one line of JSON, so `data:` needs no splitting; should a backend send a newline inside
 //! its JSON, it is split over several `data:` lines, as the format asks.
 
-use std::fmt::Display;
 use std::io::Write;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use tenure_session::SessionId;
+use tenure_session::id::{EventId, StreamId};
 use tenure_session::runtime::Item;
 
 /// The first bytes of every stream: a comment, so that proxies pass the headers on at once.
@@ -26,26 +27,64 @@ pub(super) fn write_message(body: &Bytes, out: &mut BytesMut) {
     write_data(body, out);
 }
 
+/// How a stream is worded; as MCP has it, unless its client is of an earlier design.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wording {
+    /// The ids of its events.
+    pub ids: Ids,
+    /// Whether an event `close` says that the server closes it.
+    pub close_event: bool,
+}
+
+/// The ids of the events of a stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Ids {
+    /// Stream, position, and a tag of the session.
+    #[default]
+    Whole,
+    /// On the standalone stream the position alone.
+    Plain,
+    /// On the standalone stream the session and the position.
+    Named(SessionId),
+}
+
 /// Writes one item.
 pub fn write(item: &Item, retry: Duration, out: &mut BytesMut) {
+    write_worded(item, retry, Wording::default(), out);
+}
+
+/// Writes one item of a stream that is worded like this.
+pub fn write_worded(item: &Item, retry: Duration, wording: Wording, out: &mut BytesMut) {
     match item {
-        Item::Prime(id) => write_prime(id, retry, out),
+        Item::Prime(id) => {
+            write_id(id, wording.ids, out);
+            write_rest_of_prime(retry, out);
+        }
         Item::Event { id, body } => {
             out.reserve(body.len() + 64);
             if let Some(id) = id {
-                write_id(id, out);
+                write_id(id, wording.ids, out);
             }
             out.put_slice(b"event: message\n");
             write_data(body, out);
         }
         Item::Gap => out.put_slice(b": gap: events were missed here, they were no longer kept\n\n"),
-        Item::Close(retry) => write_close(*retry, out),
+        Item::Close(retry) => {
+            if wording.close_event {
+                out.put_slice(b"event: close\ndata: {\"status\":\"closed\"}\n");
+            }
+            write_close(*retry, out);
+        }
     }
 }
 
 /// Writes an event without a message, so that a client knows an id to come back with.
-pub(super) fn write_prime(id: impl Display, retry: Duration, out: &mut BytesMut) {
-    write_id(id, out);
+pub(super) fn write_prime(id: &str, retry: Duration, out: &mut BytesMut) {
+    writeln!(out.writer(), "id: {id}").expect("writing to memory does not fail");
+    write_rest_of_prime(retry, out);
+}
+
+fn write_rest_of_prime(retry: Duration, out: &mut BytesMut) {
     write_retry(retry, out);
     out.put_slice(b"data: \n\n");
 }
@@ -56,8 +95,16 @@ pub(super) fn write_close(retry: Duration, out: &mut BytesMut) {
     out.put_slice(b"\n");
 }
 
-fn write_id(id: impl Display, out: &mut BytesMut) {
-    writeln!(out.writer(), "id: {id}").expect("writing to memory does not fail");
+fn write_id(id: &EventId, ids: Ids, out: &mut BytesMut) {
+    let position = id.position.0;
+    let written = match ids {
+        Ids::Plain if id.stream == StreamId::STANDALONE => writeln!(out.writer(), "id: {position}"),
+        Ids::Named(session) if id.stream == StreamId::STANDALONE => {
+            writeln!(out.writer(), "id: {}_{position}", session.expose())
+        }
+        Ids::Whole | Ids::Plain | Ids::Named(_) => writeln!(out.writer(), "id: {id}"),
+    };
+    written.expect("writing to memory does not fail");
 }
 
 pub(super) fn write_retry(retry: Duration, out: &mut BytesMut) {
@@ -76,7 +123,7 @@ pub(super) fn write_data(body: &Bytes, out: &mut BytesMut) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure_session::id::{EventId, Position, SessionKey, StreamId};
+    use tenure_session::id::{Position, SessionKey};
 
     fn written(item: &Item) -> String {
         let mut out = BytesMut::new();

@@ -2,11 +2,12 @@
 
 use tenure_session::Eras;
 use tenure_session::bridge::Reuse;
-use tenure_session::data::Required;
+use tenure_session::data::{FEATURES, Required};
 use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 use tenure_session::phase::Gate;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
+use super::compat::Compat;
 use super::effective::{Durability, LogFormat, Offer, Speaks};
 use super::forms::{Form, Raw, Refusal, quoted};
 use super::lookup::similar;
@@ -60,6 +61,10 @@ impl<T: Choice> Form for OneOf<T> {
     fn show(value: &T) -> Option<String> {
         T::ALL.iter().find(|(_, known)| known == value).map(|(name, _)| quoted(name))
     }
+}
+
+impl Choice for Compat {
+    const ALL: &'static [(&'static str, Self)] = &[("none", Self::None), ("sources", Self::Sources)];
 }
 
 impl Choice for Profile {
@@ -180,6 +185,45 @@ impl Form for Tools {
                 format!("[{}]", tools.iter().map(|tool| quoted(tool)).collect::<Vec<_>>().join(", "))
             }
         })
+    }
+}
+
+/// What can be asked of data sessions.
+pub(super) struct Features;
+
+impl Form for Features {
+    type Of = Vec<String>;
+    fn expected() -> String {
+        format!("a list with \"create\" and others of {}", FEATURES.map(quoted).join(", "))
+    }
+    fn read(raw: &Raw) -> Result<Vec<String>, Refusal> {
+        let named: Vec<String> = match raw {
+            Raw::List(names) => names.clone(),
+            Raw::Untyped(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
+            Raw::Text(text) => {
+                return Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text))));
+            }
+            _ => return Err(Refusal::default()),
+        };
+        if let Some(unknown) = named.iter().find(|name| !FEATURES.contains(&name.as_str())) {
+            let hint =
+                similar(unknown, FEATURES.into_iter()).map(|name| format!("did you mean {}?", quoted(name)));
+            return Err(Refusal { hint });
+        }
+        if !named.iter().any(|name| name == "create") {
+            return Err(Refusal::hint(
+                "without \"create\" there are none; that is `data_sessions.offer = \"never\"`",
+            ));
+        }
+        // In one order, whichever they are written in.
+        Ok(FEATURES
+            .iter()
+            .filter(|name| named.iter().any(|named| named == *name))
+            .map(|name| (*name).to_owned())
+            .collect())
+    }
+    fn show(value: &Vec<String>) -> Option<String> {
+        Some(format!("[{}]", value.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")))
     }
 }
 

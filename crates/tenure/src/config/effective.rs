@@ -14,6 +14,7 @@ use tenure_transport::http::{Doors, Rules};
 use tenure_transport::serve::Bounds;
 
 use super::checks;
+use super::compat::Compat;
 use super::error::{ConfigError, Warning};
 use super::layers::Layered;
 use super::profile::Profile;
@@ -41,6 +42,8 @@ pub struct Config {
     pub store_key_file: Option<PathBuf>,
     /// The profile that was chosen, if any; its values are already in place.
     pub profile: Option<Profile>,
+    /// Which clients of earlier designs are served as they are.
+    pub compat: Compat,
     /// What is logged and how it looks.
     pub log: Log,
     /// The files for TLS; without them, plain HTTP.
@@ -286,6 +289,7 @@ impl Default for Config {
             file: None,
             durability: Durability::Os,
             eras: Eras::Both,
+            compat: Compat::None,
             store_key_file: None,
             profile: None,
             log: Log::default(),

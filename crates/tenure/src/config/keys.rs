@@ -9,7 +9,8 @@ use tenure_session::Eras;
 use tenure_session::bridge::Reuse;
 use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 
-use super::choices::{Code, LogFilter, OneOf, Strict, Tools, YesNo};
+use super::choices::{Code, Features, LogFilter, OneOf, Strict, Tools, YesNo};
+use super::compat::Compat;
 use super::effective::{Config, Durability, LogFormat, Offer, Speaks};
 use super::forms::{Form, Optional, Raw, Refusal};
 use super::measures::{Count, Percent, Size, Span, SpanOrInfinity, SpanOrZero};
@@ -129,9 +130,11 @@ macro_rules! keys {
 }
 
 keys! {
-    /// A set of defaults for a common way to run: `development`, `single_node`, `cluster`, `high_volume`
-    /// or `long_running`.
+    /// A set of defaults for a common way to run: `development`, `single_node`, `high_volume` or `long_running`.
     "profile": Optional<OneOf<Profile>> => config.profile;
+    /// Clients of earlier designs that are served as they are: `none`, or `sources` for those that know `/rpc`, POST `/sse`
+    /// and GET `/mcp/sse` without a session; `docs/doors.md` says what they are forgiven.
+    "compat": OneOf<Compat> => config.compat;
     /// The address and port to listen on. Port 0 takes a free one.
     "listen": Address => config.listen;
     /// Where sessions are kept, as a URL. `disk:PATH` keeps them in a folder; `disk:` in one of the user's own, which each
@@ -299,6 +302,11 @@ keys! {
     /// A file with a key. With one, cookies carry the state too, sealed with it, so that a server that has lost its
     /// store can put states back; those that do not fit into a cookie are not carried.
     "data_sessions.carry_key_file": Optional<File> => config.data.carry_key_file;
+    /// The version that the capability of the earlier dialect carries. Released clients take 2, or none.
+    "data_sessions.version": Optional<Count<1>> => config.data.policy.version;
+    /// What can be asked of data sessions: some of `create`, `resume`, `delete`, `list`, `recover` and `fork`, `create` among
+    /// them. The capability says so, and the other methods are not there.
+    "data_sessions.features": Features => config.data.policy.features;
     /// Whether clients of the later dialect get their cookie with every result, not only when it changed.
     "data_sessions.always_echo": YesNo => config.data.policy.always_echo;
     /// The code that clients of the earlier dialect are refused with: the only one that they act on is the default.
@@ -335,7 +343,7 @@ keys! {
     /// there were none, `error` answers 400, `replay_all` replays what is kept of the standalone stream.
     "streams.unknown_event_id": OneOf<UnknownEventId> => config.limits.unknown_event_id;
     /// What to do when events that a client asks for are gone: `report` goes on from the oldest kept one
-    /// and says so in a comment, `warn` sends a `notifications/message` too, `error` answers 404.
+    /// and says so in a comment, `warn` sends a `notifications/message` too, `error` answers 400 (`stream_forgotten`).
     "streams.on_gap": OneOf<OnGap> => config.limits.on_gap;
 
     /// Requests without a session that are answered at once, listens among them. Beyond it they get 429.

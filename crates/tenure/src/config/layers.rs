@@ -2,7 +2,8 @@
 
 use super::backends::{self, Backend};
 use super::checks;
-use super::choices::OneOf;
+use super::choices::{Choice, OneOf};
+use super::compat::Compat;
 use super::effective::{Config, Tls};
 use super::error::{ConfigError, Problem};
 use super::forms::{Form, Raw};
@@ -39,9 +40,12 @@ impl Layered {
             origins: vec![Origin::Default; KEYS.len()],
             backends: Vec::new(),
         };
-        // The profile lies below the layers that may name it, so it has to be known before them.
-        if let Some(profile) = profile(&entries) {
-            layered.lay_profile(profile);
+        // These lie below the layers that may name them, so they have to be known before those.
+        if let Some(profile) = named::<Profile>(&entries, "profile") {
+            layered.lay_settings(profile.settings(), &Origin::Profile(profile));
+        }
+        if let Some(compat) = named::<Compat>(&entries, "compat") {
+            layered.lay_settings(compat.settings(), &Origin::Compat);
         }
         for entry in &entries {
             if let Err(problem) = layered.lay(entry) {
@@ -64,12 +68,12 @@ impl Layered {
         Ok(())
     }
 
-    fn lay_profile(&mut self, profile: Profile) {
-        for (path, text) in profile.settings() {
-            let (index, key) = key(path).expect("profiles name keys of the table; a test loads them all");
+    fn lay_settings(&mut self, settings: &[(&str, &str)], origin: &Origin) {
+        for (path, text) in settings {
+            let (index, key) = key(path).expect("settings name keys of the table; a test loads them all");
             let set = (key.set)(&mut self.draft, &Raw::Untyped((*text).to_owned()));
-            set.expect("profiles hold values that their keys accept; a test loads them all");
-            self.origins[index] = Origin::Profile(profile);
+            set.expect("settings hold values that their keys accept; a test loads them all");
+            self.origins[index] = origin.clone();
         }
     }
 
@@ -81,16 +85,16 @@ impl Layered {
     /// The finished configuration.
     pub(super) fn config(self) -> Config {
         let is_store_chosen = *self.origin("store") != Origin::Default;
-        let Draft { config, tls_cert, tls_key } = self.draft;
+        let Draft { mut config, tls_cert, tls_key } = self.draft;
+        config.rules.leniencies = config.compat.leniencies();
         let tls = tls_cert.zip(tls_key).map(|(cert, key)| Tls { cert, key });
         let backends = self.backends.into_iter().map(|backend| backend.behind).collect();
         Config { tls, backends, is_store_chosen, ..config }
     }
 }
 
-/// The profile that the highest layer names. A name that cannot be read is told of when its layer is laid.
-fn profile(entries: &[Entry]) -> Option<Profile> {
-    let named =
-        entries.iter().filter(|entry| lookup::find(entry).is_ok_and(|(_, key)| key.path == "profile"));
-    named.filter_map(|entry| OneOf::<Profile>::read(&entry.raw).ok()).next_back()
+/// The settings that the highest layer names. A name that cannot be read is told of when its layer is laid.
+fn named<T: Choice>(entries: &[Entry], path: &str) -> Option<T> {
+    let named = entries.iter().filter(|entry| lookup::find(entry).is_ok_and(|(_, key)| key.path == path));
+    named.filter_map(|entry| OneOf::<T>::read(&entry.raw).ok()).next_back()
 }

@@ -25,7 +25,7 @@ pub(super) fn find(entry: &Entry) -> Result<(usize, &'static Key), Problem> {
         let front = match &entry.origin {
             Origin::File { .. } => format!("{}: ", entry.origin.place()),
             Origin::Flag(_) => "`--set`: ".to_owned(),
-            Origin::Default | Origin::Profile(_) | Origin::Variable(_) => String::new(),
+            Origin::Default | Origin::Profile(_) | Origin::Compat | Origin::Variable(_) => String::new(),
         };
         Problem { what: format!("{front}{what}"), hint: Some(hint) }
     })
@@ -60,7 +60,9 @@ fn likeness(name: &str, candidate: &&str) -> f64 {
 fn spelling(origin: &Origin) -> fn(&str) -> String {
     match origin {
         Origin::Variable(_) => variable,
-        Origin::Default | Origin::Profile(_) | Origin::File { .. } | Origin::Flag(_) => str::to_owned,
+        Origin::Default | Origin::Profile(_) | Origin::Compat | Origin::File { .. } | Origin::Flag(_) => {
+            str::to_owned
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-//! The configuration of `tenure serve`: one table of keys, five layers.
+//! The configuration of `tenure serve`: one table of keys, six layers.
 //!
-//! A value comes from the built-in defaults, a profile, a file, the environment or a flag; the later
+//! A value comes from the built-in defaults, a profile, `compat`, a file, the environment or a flag; the later
 //! wins. `keys` is the table that everything else follows: what may be written, what it is called in
 //! the environment, what errors say, what `tenure config show` prints and what `docs/configuration.md`
 //! explains. Nothing here opens a file or looks at the process: texts come in as [`Sources`].
@@ -11,6 +11,7 @@
 mod backends;
 mod checks;
 mod choices;
+mod compat;
 mod effective;
 mod error;
 mod forms;
@@ -30,6 +31,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+pub use compat::Compat;
 pub use effective::{
     Behind, Bridge, Child, Config, DataSessions, Durability, Exchanges, Log, LogFormat, Offer, Speaks, Tls,
     Upstream,

@@ -9,8 +9,6 @@ pub enum Profile {
     Development,
     /// One process in production.
     SingleNode,
-    /// Several processes that share a store.
-    Cluster,
     /// Many short sessions.
     HighVolume,
     /// Agents that work for hours.
@@ -19,15 +17,13 @@ pub enum Profile {
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 5] =
-        [Self::Development, Self::SingleNode, Self::Cluster, Self::HighVolume, Self::LongRunning];
+    pub const ALL: [Self; 4] = [Self::Development, Self::SingleNode, Self::HighVolume, Self::LongRunning];
 
     /// The profile's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Development => "development",
             Self::SingleNode => "single_node",
-            Self::Cluster => "cluster",
             Self::HighVolume => "high_volume",
             Self::LongRunning => "long_running",
         }
@@ -39,7 +35,6 @@ impl Profile {
         match self {
             Self::Development => "one developer on one machine",
             Self::SingleNode => "one process in production",
-            Self::Cluster => "several processes that share a store",
             Self::HighVolume => "many short sessions",
             Self::LongRunning => "agents that work for hours",
         }
@@ -48,10 +43,21 @@ impl Profile {
     /// The keys it sets, with their texts.
     pub(super) const fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Development | Self::HighVolume => &[("session.idle_ttl", "5m")],
-            Self::SingleNode => &[("session.idle_ttl", "30m")],
-            Self::Cluster => &[("session.idle_ttl", "1h")],
-            Self::LongRunning => &[("session.idle_ttl", "8h")],
+            Self::Development => &[("store", "memory:"), ("session.idle_ttl", "5m")],
+            Self::SingleNode => &[("store", "disk:"), ("durability", "os"), ("session.idle_ttl", "30m")],
+            Self::HighVolume => &[
+                ("store", "disk:"),
+                ("durability", "os"),
+                ("session.idle_ttl", "5m"),
+                ("session.dormant_after", "30s"),
+            ],
+            // An agent that comes back after hours has to find what it missed.
+            Self::LongRunning => &[
+                ("store", "disk:"),
+                ("durability", "os"),
+                ("session.idle_ttl", "8h"),
+                ("streams.event_ttl", "8h"),
+            ],
         }
     }
 }

@@ -12,13 +12,14 @@ const INTRO: &str = "\
 
 # Configuration
 
-A value comes from one of five layers. A later layer wins:
+A value comes from one of six layers. A later layer wins:
 
 1. the built-in defaults,
 2. the profile, if one is chosen,
-3. the file given with `--config FILE` or `TENURE_CONFIG`, in TOML,
-4. environment variables that start with `TENURE_`,
-5. flags: the ones named below, or `--set KEY=VALUE` for any key.
+3. `compat`, if clients of earlier designs are served,
+4. the file given with `--config FILE` or `TENURE_CONFIG`, in TOML,
+5. environment variables that start with `TENURE_`,
+6. flags: the ones named below, or `--set KEY=VALUE` for any key.
 
 `tenure config show` prints every value in force and the layer it comes from; `tenure config check` says whether the
 configuration can be used. An unknown key or variable is an error that names the closest known one.
@@ -162,6 +163,7 @@ fn example_of(key: &Key) -> &'static str {
     match key.path {
         "profile" => "\"single_node\"",
         "name" => "\"notes\"",
+        "data_sessions.version" => "2",
         "store_key_file" => "\"/etc/tenure/store.key\"",
         "tls.cert" => "\"/etc/tenure/cert.pem\"",
         "tls.key" => "\"/etc/tenure/key.pem\"",

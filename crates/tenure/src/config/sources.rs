@@ -30,7 +30,12 @@ pub struct Sources {
 pub(super) enum Origin {
     Default,
     Profile(Profile),
-    File { path: String, line: usize },
+    /// The switch for clients of earlier designs.
+    Compat,
+    File {
+        path: String,
+        line: usize,
+    },
     Variable(String),
     Flag(String),
 }
@@ -52,6 +57,7 @@ impl Origin {
         match self {
             Self::Default => "default".to_owned(),
             Self::Profile(profile) => format!("profile {}", profile.as_str()),
+            Self::Compat => "compat".to_owned(),
             Self::File { path, line } => format!("{path}:{line}"),
             Self::Variable(name) | Self::Flag(name) => name.clone(),
         }
@@ -60,7 +66,7 @@ impl Origin {
     /// The subject of a message about a key: with file and line, or by the name it has there.
     pub(super) fn subject(&self, path: &str) -> String {
         match self {
-            Self::Default | Self::Profile(_) => format!("`{path}`"),
+            Self::Default | Self::Profile(_) | Self::Compat => format!("`{path}`"),
             Self::File { .. } => format!("{}: `{path}`", self.place()),
             Self::Variable(name) | Self::Flag(name) => format!("`{name}`"),
         }
@@ -70,7 +76,7 @@ impl Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self {
-            Self::Default | Self::Profile(_) => "",
+            Self::Default | Self::Profile(_) | Self::Compat => "",
             Self::File { .. } => "file ",
             Self::Variable(_) => "env ",
             Self::Flag(_) => "flag ",

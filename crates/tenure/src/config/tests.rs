@@ -52,6 +52,7 @@ fn no_sources_show_the_defaults() {
         # The configuration in force. Each value is followed by where it comes from.
 
         # profile is not set
+        compat = "none"                          # default
         listen = "127.0.0.1:8484"                # default
         store = "disk:"                          # default
         # name is not set
@@ -135,6 +136,8 @@ fn no_sources_show_the_defaults() {
         max_per_principal = 2000000              # default
         max_cookie = "4KiB"                      # default
         # carry_key_file is not set
+        # version is not set
+        features = ["create", "resume", "delete", "list", "recover", "fork"] # default
         always_echo = false                      # default
         strawman_code = -32002                   # default
         draft_required_code = -32044             # default
@@ -193,7 +196,7 @@ fn the_later_layer_wins_and_show_says_which() {
     let sources = Sources {
         file: Some((
             PathBuf::from("/etc/tenure.toml"),
-            "profile = \"cluster\"\n[session]\nidle_ttl = \"10m\"\nmax_sessions = 7\nmax_pending = 3\n"
+            "profile = \"high_volume\"\n[session]\nidle_ttl = \"10m\"\nmax_sessions = 7\nmax_pending = 3\n"
                 .to_owned(),
         )),
         env: pairs(&[
@@ -204,7 +207,7 @@ fn the_later_layer_wins_and_show_says_which() {
         flags: pairs(&[("session.max_pending", "5"), ("listen", "127.0.0.1:0")]),
     };
     let config = load(&sources);
-    assert_eq!(config.profile, Some(Profile::Cluster));
+    assert_eq!(config.profile, Some(Profile::HighVolume));
     assert_eq!(config.limits.idle_ttl, Some(Duration::from_secs(600)));
     assert_eq!((config.limits.max_sessions, config.limits.max_pending), (8, 5));
     let shown = Config::show(&sources).unwrap();
@@ -213,9 +216,11 @@ fn the_later_layer_wins_and_show_says_which() {
     expect![[r##"
         # The configuration in force. Each value is followed by where it comes from.
 
-        profile = "cluster"                      # file /etc/tenure.toml:1
+        profile = "high_volume"                  # file /etc/tenure.toml:1
         listen = "127.0.0.1:0"                   # flag --listen
+        store = "disk:"                          # profile high_volume
         # name is not set
+        durability = "os"                        # profile high_volume
         # store_key_file is not set
 
         [log]
@@ -238,11 +243,13 @@ fn the_later_layer_wins_and_show_says_which() {
 
         [session]
         idle_ttl = "10m"                         # file /etc/tenure.toml:3
+        dormant_after = "30s"                    # profile high_volume
         max_sessions = 8                         # env TENURE_SESSION_MAX_SESSIONS
         max_pending = 5                          # flag --set session.max_pending
 
         [data_sessions]
         # carry_key_file is not set
+        # version is not set
 
         [streams]
 
@@ -273,11 +280,16 @@ fn what_is_shown_loads_to_the_same() {
     assert_eq!(values(&shown), values(&again));
 }
 
+// A15.28: a profile is whole, with its store and its times. There is none for a cluster as long as there is no cluster.
 #[test]
-fn every_profile_sets_its_idle_ttl() {
-    let minutes =
-        [("development", 5), ("single_node", 30), ("cluster", 60), ("high_volume", 5), ("long_running", 480)];
-    for (name, minutes) in minutes {
+fn every_profile_sets_its_store_and_its_times() {
+    let profiles = [
+        ("development", "memory:", 5),
+        ("single_node", "disk:", 30),
+        ("high_volume", "disk:", 5),
+        ("long_running", "disk:", 480),
+    ];
+    for (name, store, minutes) in profiles {
         for sources in [
             file(&format!("profile = \"{name}\"")),
             env(&[("TENURE_PROFILE", name)]),
@@ -286,9 +298,29 @@ fn every_profile_sets_its_idle_ttl() {
             let config = load(&sources);
             assert_eq!(config.profile.map(Profile::as_str), Some(name));
             assert_eq!(config.limits.idle_ttl, Some(Duration::from_secs(minutes * 60)), "{name}");
+            let shown = Config::show(&sources).unwrap();
+            let stored = shown.lines().find(|line| line.starts_with("store = "));
+            assert_eq!(
+                stored.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")),
+                Some(format!("store = \"{store}\" # profile {name}")),
+            );
         }
     }
-    assert_eq!(minutes.len(), Profile::ALL.len());
+    assert_eq!(profiles.len(), Profile::ALL.len());
+    assert!(Config::load(&flags(&[("profile", "cluster")])).is_err());
+}
+
+#[test]
+fn compat_opens_its_doors_unless_they_are_closed() {
+    use tenure_transport::http::Leniencies;
+    let config = load(&flags(&[("compat", "sources")]));
+    assert_eq!(config.rules.leniencies, Leniencies::SOURCES);
+    assert!(config.doors.rpc && config.doors.post_sse && config.doors.mcp_sse);
+    let config = load(&flags(&[("compat", "sources"), ("doors.rpc", "false")]));
+    assert!(!config.doors.rpc && config.doors.post_sse);
+    let config = load(&flags(&[]));
+    assert_eq!(config.rules.leniencies, Leniencies::NONE);
+    assert!(!config.doors.rpc);
 }
 
 #[test]
@@ -401,6 +433,7 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
         "max_memory",
         "max_files",
         "carry_key_file",
+        "version",
         "state_key_file",
         "url",
         "name",

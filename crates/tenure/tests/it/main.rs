@@ -11,6 +11,7 @@
 
 mod cli;
 mod client;
+mod compat;
 mod delete;
 mod demo;
 mod doors;

@@ -114,7 +114,7 @@ impl Doorkeeper {
             }
             (Door::Sse, &Method::GET) if doors.sse => self.open_stream(endpoint, &parts, remote).await,
             (Door::Messages, &Method::POST) => self.take_message(endpoint, &parts, body).await,
-            (Door::McpSse, &Method::GET) => endpoint.get(&parts).await,
+            (Door::McpSse, &Method::GET) => endpoint.get_unnamed(&parts).await,
             (Door::WebSocket, &Method::GET) => self.open_socket(endpoint, parts, remote).await,
             (Door::Rpc | Door::Messages | Door::Sse | Door::McpSse | Door::WebSocket, _) => {
                 reject_method(methods)

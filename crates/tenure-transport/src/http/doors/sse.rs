@@ -49,9 +49,9 @@ impl Doorkeeper {
         parts: &Parts,
         remote: Option<Remote>,
     ) -> Result<Response<Body>, Error> {
-        headers::check_accept(&parts.headers, Wanted::Events)?;
-        self.check_open(endpoint)?;
         let rules = endpoint.rules();
+        rules.leniencies.check_accept(&parts.headers, Wanted::Events)?;
+        self.check_open(endpoint)?;
         let caller = endpoint.caller(parts, remote);
         let owner = caller.principal.clone();
         let claim = claim(parts)?;

@@ -219,7 +219,7 @@ fn all_problems_are_told_at_once() {
           `TENURE_LISTEN` is "nowhere", expected an IP address with a port such as "127.0.0.1:8484"
           unknown variable `TENURE_STOER`
             hint: did you mean `TENURE_STORE`?
-          `--profile` is "big", expected one of "development", "single_node", "cluster", "high_volume", "long_running"
+          `--profile` is "big", expected one of "development", "single_node", "high_volume", "long_running"
     "#]],
     );
 }

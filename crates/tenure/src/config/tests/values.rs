@@ -141,7 +141,7 @@ fn names_and_places_that_cannot_be_read() {
     fails(
         &file("profile = \"developement\"\n"),
         &expect![[r#"
-        error: tenure.toml:1: `profile` is "developement", expected one of "development", "single_node", "cluster", "high_volume", "long_running"
+        error: tenure.toml:1: `profile` is "developement", expected one of "development", "single_node", "high_volume", "long_running"
 
         hint: did you mean "development"?
     "#]],

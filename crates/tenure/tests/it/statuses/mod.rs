@@ -3,6 +3,7 @@
 mod cors;
 mod guards;
 mod headers;
+mod in_session;
 mod messages;
 mod sizes;
 mod versions;

@@ -1,0 +1,120 @@
+//! What clients of earlier designs are forgiven, and how they are answered.
+//!
+//! The endpoint's rules carry one set of leniencies. Without them nothing on the wire differs from MCP; the switch
+//! `compat` of the configuration turns all of [`Leniencies::SOURCES`] on. Requests that name no session are dealt with in `unnamed`.
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use http::header::ACCEPT;
+use tenure_session::id::{EventId, Position, StreamId};
+use tenure_session::{Error, SessionId};
+
+use super::headers::{self, Wanted};
+use super::sse::{Ids, Wording};
+
+/// What is forgiven.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leniencies {
+    /// A request that names no session gets one. At `/mcp` and GET `/mcp/sse` the answer names it; at `/rpc` and POST `/sse`
+    /// it ends with the request.
+    pub mint: bool,
+    /// `initialize` may come without params.
+    pub bare_initialize: bool,
+    /// A request without `Accept` accepts everything.
+    pub no_accept: bool,
+    /// An error about a session that is not there repeats the name that it was asked for by.
+    pub echo_session: bool,
+    /// The events of the standalone stream have numbers for ids: `42`, or `SESSION_42` at GET `/mcp/sse`.
+    pub plain_event_ids: bool,
+    /// A stream that the server closes ends with an event `close`.
+    pub close_event: bool,
+}
+
+impl Leniencies {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        mint: false,
+        bare_initialize: false,
+        no_accept: false,
+        echo_session: false,
+        plain_event_ids: false,
+        close_event: false,
+    };
+
+    /// As the designs that Tenure began with have it: one of an HTTP transport with `/rpc` and `/sse` beside `/mcp`, and
+    /// one of the resumption of streams at `/mcp/sse`.
+    pub const SOURCES: Self = Self {
+        mint: true,
+        bare_initialize: true,
+        no_accept: true,
+        echo_session: true,
+        plain_event_ids: true,
+        close_event: true,
+    };
+
+    /// Checks that a client takes what it may be answered with.
+    pub(super) fn check_accept(self, headers: &HeaderMap, wanted: Wanted) -> Result<(), Error> {
+        if self.no_accept && !headers.contains_key(ACCEPT) {
+            return Ok(());
+        }
+        headers::check_accept(headers, wanted)
+    }
+
+    /// An error about a session that is not there.
+    pub(super) fn not_found(self, error: Error, headers: &HeaderMap) -> Error {
+        match headers.get(headers::SESSION_ID).and_then(|name| name.to_str().ok()) {
+            Some(name) if self.echo_session => error.with("sessionId", name),
+            _ => error,
+        }
+    }
+
+    /// The id of an event as its session knows it, from what a client sends.
+    pub(super) fn event_id(self, sent: &[u8], session: SessionId) -> Cow<'_, [u8]> {
+        let number = if self.plain_event_ids { std::str::from_utf8(sent).ok() } else { None };
+        let number = number.map(|text| named_event(text).map_or(text, |(_, number)| number));
+        match number.and_then(|number| number.parse().ok()) {
+            Some(position) => {
+                let id = EventId::new(&session.key(), StreamId::STANDALONE, Position(position));
+                Cow::Owned(id.to_string().into_bytes())
+            }
+            None => Cow::Borrowed(sent),
+        }
+    }
+
+    /// How streams are worded.
+    pub(super) fn wording(self) -> Wording {
+        let ids = if self.plain_event_ids { Ids::Plain } else { Ids::Whole };
+        Wording { ids, close_event: self.close_event }
+    }
+}
+
+/// The session and the number in `SESSION_42`.
+pub(super) fn named_event(text: &str) -> Option<(SessionId, &str)> {
+    let (session, number) = text.rsplit_once('_')?;
+    Some((SessionId::parse(session.as_bytes())?, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c38_a_number_is_an_event_of_the_standalone_stream() {
+        let session = SessionId::random();
+        let of =
+            |position| EventId::new(&session.key(), StreamId::STANDALONE, Position(position)).to_string();
+        let named = format!("{}_42", session.expose());
+        let read = |text: &str| {
+            let id = Leniencies::SOURCES.event_id(text.as_bytes(), session);
+            String::from_utf8(id.into_owned()).unwrap()
+        };
+        assert_eq!(read("42"), of(42));
+        assert_eq!(read(&named), of(42));
+        for other in ["0-2a-01020304", "", "-1", "4 2", "x_42", "18446744073709551616"] {
+            assert_eq!(read(other), other);
+        }
+        // Without the leniency nothing is read at all.
+        assert_eq!(Leniencies::NONE.event_id(b"42", session), &b"42"[..]);
+    }
+}

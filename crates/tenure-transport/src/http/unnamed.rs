@@ -1,0 +1,138 @@
+//! Requests that name no session, where [`Leniencies::mint`](super::leniencies::Leniencies::mint) gives them one.
+//!
+//! In: a request of a client that has never said `initialize`. Out: the answer, in a session that was opened with an
+//! `initialize` of ours. At `/mcp` and GET `/mcp/sse` the client is told its name and may go on in it; at `/rpc` and POST `/sse`
+//! clients know no sessions, so it ends when the request is answered.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::Response;
+use http::request::Parts;
+use tenure_session::protocol;
+use tenure_session::runtime::Caller;
+use tenure_session::{Error, Message, Reason, Request, Session};
+
+use super::answer::{Asked, Manner};
+use super::body::Body;
+use super::endpoint::{Endpoint, Remote, event_stream, with_session};
+use super::headers::{self, Named, Wanted};
+use super::leniencies::named_event;
+use super::reject::reject;
+use super::sse::{self, Ids, Wording};
+
+/// The revision of a client that names none.
+const ASSUMED: &str = "2025-03-26";
+
+impl Endpoint {
+    /// Answers a request that names no session.
+    pub(super) async fn unnamed(
+        &self,
+        parts: &Parts,
+        request: Request,
+        remote: Option<Remote>,
+        manner: Manner,
+    ) -> Result<Response<Body>, Error> {
+        let session = self.mint(parts).await?;
+        let caller = Caller { collect: manner.collect(), ..self.caller(parts, remote) };
+        let id = request.id.clone();
+        if manner == Manner::Streamable {
+            let response = match session.request(request, caller).await {
+                Ok(answer) => self.answer(answer, &session, Asked::One(id), manner).await,
+                Err(error) => manner.refuse(&error, Some(&id)),
+            };
+            return Ok(with_session(response, &session));
+        }
+        let endpoint = self.clone();
+        let principal = self.principal(parts);
+        // A task, so that the session ends also if the client hangs up.
+        let work = self.0.tasks.spawn(async move {
+            let answered = match session.request(request, caller).await {
+                Ok(answer) => Ok(endpoint.whole(answer, &session, Asked::One(id)).await),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = endpoint.0.sessions.delete(session.id(), &principal).await {
+                tracing::debug!(%error, "a session of one request is left to expire");
+            }
+            answered
+        });
+        let body = work
+            .await
+            .map_err(|error| Error::new(Reason::Internal, "The request failed").caused_by(error))??;
+        Ok(match manner {
+            Manner::Done => done(&body),
+            Manner::Streamable | Manner::Json => manner.say(body),
+        })
+    }
+
+    /// GET `/mcp/sse`: the stream of the session that the header names, or the last event, or of a new one.
+    pub(super) async fn get_unnamed(&self, parts: &Parts) -> Response<Body> {
+        if !self.rules().leniencies.mint || !matches!(headers::session(&parts.headers), Named::None) {
+            return self.get(parts).await;
+        }
+        match self.listen_unnamed(parts).await {
+            Ok(response) => self.at_pace(parts.version, response),
+            Err(error) => reject(&error, None),
+        }
+    }
+
+    async fn listen_unnamed(&self, parts: &Parts) -> Result<Response<Body>, Error> {
+        let leniencies = self.rules().leniencies;
+        leniencies.check_accept(&parts.headers, Wanted::Events)?;
+        let last = parts.headers.get(headers::LAST_EVENT_ID);
+        let named = last.and_then(|last| named_event(last.to_str().ok()?));
+        let session = match named {
+            Some((id, _)) => self.0.sessions.find(&id, &self.principal(parts)).await?,
+            None => self.mint(parts).await?,
+        };
+        let last = last.map(|last| leniencies.event_id(last.as_bytes(), *session.id()));
+        let reader = session.listen(last.as_deref()).await?;
+        let wording = Wording { ids: Ids::Named(*session.id()), ..leniencies.wording() };
+        Ok(with_session(event_stream(Body::events(reader, self.rules().keep_alive, wording)), &session))
+    }
+
+    /// Opens a session for a client that did not ask for one.
+    async fn mint(&self, parts: &Parts) -> Result<Arc<Session>, Error> {
+        let header = headers::protocol_version(&parts.headers);
+        protocol::check_header(header)?;
+        let request = greeting(header)?;
+        let created = self.0.sessions.create(request, &self.principal(parts)).await?;
+        let session = created.session.ok_or_else(|| {
+            Error::new(Reason::BackendUnavailable, "The server behind refused to open a session")
+        })?;
+        let ready = Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        if let Ok(Message::Notification(ready)) = Message::parse(&ready) {
+            session.notification(ready)?;
+        }
+        session.saved().await;
+        Ok(session)
+    }
+}
+
+/// An `initialize` with the params that its client left out.
+pub(super) fn with_params(request: Request, header: Option<&str>) -> Result<Request, Error> {
+    let greeting = greeting(header)?;
+    Ok(Request { params: greeting.params, ..request })
+}
+
+fn greeting(header: Option<&str>) -> Result<Request, Error> {
+    let version = header.unwrap_or(ASSUMED);
+    let params = serde_json::json!({
+        "protocolVersion": version,
+        "capabilities": {},
+        "clientInfo": { "name": "unknown", "version": "0" },
+    });
+    let text = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{params}}}"#);
+    match Message::parse(&Bytes::from(text)) {
+        Ok(Message::Request(request)) => Ok(request),
+        _ => Err(Error::new(Reason::Internal, "The session could not be opened")),
+    }
+}
+
+/// One answer, and the word that this was all; nothing says what kind of event it is.
+fn done(body: &Bytes) -> Response<Body> {
+    let mut out = BytesMut::new();
+    sse::write_data(body, &mut out);
+    out.put_slice(sse::DONE);
+    event_stream(Body::full(out.freeze()))
+}

@@ -1,0 +1,43 @@
+//! The one switch for clients of earlier designs.
+//!
+//! It is a layer like a profile, above it: a few keys with their texts. What no key can say is in the leniencies that the
+//! endpoint's rules carry.
+
+use tenure_transport::http::Leniencies;
+
+/// Which clients of earlier designs are served as they are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Compat {
+    /// None.
+    #[default]
+    None,
+    /// Those of the designs that Tenure began with.
+    Sources,
+}
+
+impl Compat {
+    /// The keys it sets, with their texts.
+    pub(super) const fn settings(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::None => &[],
+            Self::Sources => &[
+                ("doors.rpc", "true"),
+                ("doors.post_sse", "true"),
+                ("doors.mcp_sse", "true"),
+                ("doors.websocket", "true"),
+                ("session.require_initialized", "false"),
+                ("streams.unknown_event_id", "replay_all"),
+                ("streams.retry_jitter", "0%"),
+                ("shutdown.retry", "5s"),
+            ],
+        }
+    }
+
+    /// What clients are forgiven.
+    pub(super) const fn leniencies(self) -> Leniencies {
+        match self {
+            Self::None => Leniencies::NONE,
+            Self::Sources => Leniencies::SOURCES,
+        }
+    }
+}
