@@ -179,6 +179,25 @@ pub(super) fn empty(status: StatusCode) -> Response<Body> {
 mod tests {
     use super::*;
 
+    // A18.41: what clients are told of statuses, codes and reasons is what they get.
+    #[test]
+    fn a18_41_the_docs_have_every_reason_with_its_status_and_code() {
+        let docs = include_str!("../../../../docs/wire.md");
+        let rows = docs.lines().filter(|line| {
+            line.strip_prefix("| ")
+                .is_some_and(|line| line.starts_with(|letter: char| letter.is_ascii_digit()))
+        });
+        let written: Vec<String> =
+            rows.map(|row| row.splitn(5, '|').take(4).collect::<Vec<_>>().join("|")).collect();
+        let expected: Vec<String> = Reason::ALL
+            .iter()
+            .map(|reason| {
+                format!("| {} | {} | `{}` ", status(*reason).as_u16(), reason.code(), reason.as_str())
+            })
+            .collect();
+        assert_eq!(written, expected);
+    }
+
     #[test]
     fn every_reason_has_a_status_and_only_dead_sessions_are_404() {
         let table: Vec<String> = Reason::ALL
