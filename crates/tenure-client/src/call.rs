@@ -10,7 +10,8 @@ use rmcp::{
     model::{ClientRequest, RequestMetaObject, ServerResult},
     service::PeerRequestOptions,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
+use tokio::sync::watch;
 
 use crate::cookie::hex;
 
@@ -28,13 +29,19 @@ pub const DEFAULT_CONCURRENCY: usize = 8;
 pub struct Correlation(String);
 
 /// How one request is sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CallOptions {
     /// How long it may take; else the caller's default.
     pub timeout: Option<Duration>,
     /// Sent along if there is one.
     pub correlation: Option<Correlation>,
+    /// Sent along in `_meta`.
+    pub meta: Map<String, Value>,
+    /// Says while a user is being asked, which is no time that the server takes. Heeded by [`Client::request`].
+    ///
+    /// [`Client::request`]: crate::Client::request
+    pub answering: Option<watch::Receiver<bool>>,
 }
 
 /// Sends requests with a time limit.
@@ -94,6 +101,23 @@ impl CallOptions {
         Self { timeout: Some(timeout), ..self }
     }
 
+    /// With this in `_meta`.
+    #[must_use]
+    pub fn with_meta(mut self, key: impl Into<String>, value: Value) -> Self {
+        self.meta.insert(key.into(), value);
+        self
+    }
+
+    /// With time that stands still while this is true.
+    #[must_use]
+    pub fn with_answering(self, answering: watch::Receiver<bool>) -> Self {
+        Self { answering: Some(answering), ..self }
+    }
+
+    pub(crate) fn is_answering(&self) -> bool {
+        self.answering.as_ref().is_some_and(|answering| *answering.borrow())
+    }
+
     /// With a correlation id.
     #[must_use]
     pub fn with_correlation(self, correlation: Correlation) -> Self {
@@ -141,11 +165,12 @@ impl Caller {
         options: &CallOptions,
     ) -> Result<ServerResult, ServiceError> {
         let mut sending = PeerRequestOptions::with_timeout(options.timeout.unwrap_or(self.timeout));
+        let mut meta = RequestMetaObject::default();
+        meta.0.0.extend(options.meta.clone());
         if let Some(correlation) = &options.correlation {
-            let mut meta = RequestMetaObject::default();
             meta.0.0.insert(CORRELATION_KEY.to_owned(), Value::from(correlation.as_str()));
-            sending.meta = Some(meta);
         }
+        sending.meta = Some(meta);
         self.peer.send_request_with_option(request.into(), sending).await?.await_response().await
     }
 
@@ -156,7 +181,11 @@ impl Caller {
     ///
     /// As `request`; those that were not sent yet are not.
     pub async fn batch(&self, batch: Batch) -> Vec<Result<ServerResult, ServiceError>> {
-        let options = CallOptions { timeout: batch.timeout, correlation: Some(batch.correlation) };
+        let options = CallOptions {
+            timeout: batch.timeout,
+            correlation: Some(batch.correlation),
+            ..CallOptions::default()
+        };
         let answers = batch.requests.into_iter().map(|request| self.request(request, &options));
         stream::iter(answers).buffered(batch.concurrency.max(1)).collect().await
     }

@@ -86,6 +86,11 @@ impl Cookie {
         &self.fields
     }
 
+    /// The same cookie in another dialect that has the same fields.
+    pub(crate) fn spoken_in(self, dialect: Dialect) -> Self {
+        Self { dialect, ..self }
+    }
+
     /// Whether its time is over. A cookie without an expiry, or with one that cannot be read, is tried.
     pub fn is_expired(&self, now: OffsetDateTime) -> bool {
         self.expiry().and_then(clock::parse).is_some_and(|expiry| expiry <= now)

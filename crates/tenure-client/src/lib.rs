@@ -1,7 +1,7 @@
 //! What agents use: an MCP client that keeps its data sessions across connections, processes and crashes.
 //!
 //! A server that keeps state for its clients (a notebook, a counter, a sandbox) names it with a cookie. This
-//! crate keeps those cookies in a jar and sends them along, in both dialects that released software speaks, so
+//! crate keeps those cookies in a jar and sends them along, in every dialect that released software speaks, so
 //! that a program goes on where it stopped, over whatever connection. The program itself uses rmcp as ever.
 //!
 //! ```no_run
@@ -47,4 +47,6 @@ pub use cookie::{Cookie, SessionId};
 pub use dialect::Dialect;
 pub use error::{Error, Kind};
 pub use jar::{Book, Jar, KeptCookie, Record, Server};
-pub use layer::{Attach, Create, Options, Recreate, Session, SessionTransport, Sessions, Tap, TapReader};
+pub use layer::{
+    Attach, Create, Era, Eras, Options, Recreate, Session, SessionTransport, Sessions, Tap, TapReader,
+};

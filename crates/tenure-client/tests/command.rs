@@ -10,14 +10,15 @@ use std::{
 
 use rmcp::model::CallToolRequestParams;
 use serde_json::{Value, json};
-use tenure_client::{Client, Command, Jar, Kind, Options, connect_command};
+use tenure_client::{Client, Command, Era, Jar, Kind, Options, connect_command};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     match env::args().nth(1).as_deref() {
-        Some("serve") => return serve(),
+        Some("serve") => return serve(Stranger::Answer),
+        Some("serve-strictly") => return serve(Stranger::End),
         Some("serve-for-ever") => {
-            serve();
+            serve(Stranger::Answer);
             loop {
                 std::thread::park();
             }
@@ -29,11 +30,19 @@ async fn main() {
     a_program_that_is_not_there_is_named().await;
     a_child_that_ends_at_once_is_no_connection().await;
     a_child_is_told_to_end_and_waited_for().await;
+    a_child_that_ends_over_an_unknown_request_is_started_again().await;
     a_child_that_does_not_end_is_killed().await;
 }
 
+/// What a server does about a method that it does not know.
+#[derive(PartialEq)]
+enum Stranger {
+    Answer,
+    End,
+}
+
 /// A server of the later draft that says what it sees.
-fn serve() {
+fn serve(stranger: Stranger) {
     let mut created = 0;
     for line in std::io::stdin().lock().lines() {
         let request: Value = serde_json::from_str(&line.unwrap()).unwrap();
@@ -49,7 +58,14 @@ fn serve() {
                 "created": created, "process": std::process::id(),
                 "folder": env::current_dir().unwrap(), "colour": env::var("TEST_COLOUR").ok(),
             }}),
-            _ => continue,
+            _ if request.get("id").is_none() => continue,
+            _ if stranger == Stranger::End => std::process::exit(1),
+            _ => {
+                let error = json!({"code": -32601, "message": "Method not found"});
+                let answer = json!({"jsonrpc": "2.0", "id": request["id"], "error": error});
+                writeln!(std::io::stdout().lock(), "{answer}").unwrap();
+                continue;
+            }
         };
         let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
         writeln!(std::io::stdout().lock(), "{answer}").unwrap();
@@ -131,6 +147,14 @@ async fn a_child_is_told_to_end_and_waited_for() {
     client.close().await.unwrap();
     assert_eq!(std::fs::read_to_string(last_words).unwrap(), "bye");
     assert!(!Path::new(&format!("/proc/{process}")).exists());
+}
+
+async fn a_child_that_ends_over_an_unknown_request_is_started_again() {
+    let mut command = command();
+    command.args = vec!["serve-strictly".to_owned()];
+    let client = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap();
+    assert_eq!((client.era(), look(&client).await["created"].clone()), (Era::Legacy, json!(1)));
+    client.close().await.unwrap();
 }
 
 async fn a_child_that_does_not_end_is_killed() {

@@ -3,25 +3,27 @@
 use std::{fmt, ops::Deref};
 
 use rmcp::{
-    RoleClient, Service, ServiceExt as _,
-    service::{ClientInitializeError, RunningService},
+    RoleClient, Service,
+    model::ProtocolVersion,
+    service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, RunningService},
     transport::Transport,
 };
 
 use crate::{
     call::Caller,
     error::{Error, Kind},
-    layer::{SessionTransport, Sessions},
+    layer::{Era, Eras, Options, SessionTransport, Sessions, Ungreeted},
 };
 
 /// A connected client. It is rmcp's own (`Deref`), with its sessions beside it.
 pub struct Client<H: Service<RoleClient> = ()> {
     service: RunningService<RoleClient, H>,
     sessions: Sessions,
+    era: Era,
 }
 
 impl<H: Service<RoleClient>> Client<H> {
-    /// Does the handshake over a transport of any kind.
+    /// Greets a server over a transport of any kind: finds out of which era it is, and does the handshake if it has one.
     ///
     /// # Errors
     ///
@@ -34,9 +36,58 @@ impl<H: Service<RoleClient>> Client<H> {
     where
         T: Transport<RoleClient> + 'static,
     {
-        let (transport, sessions) = layer;
-        let service = handler.serve(transport).await.map_err(handshake_failed)?;
-        Ok(Self { service, sessions })
+        let (mut transport, sessions) = layer;
+        let greeted = transport.greet(&handler.get_info()).await;
+        let era = greeted.map_err(|ungreeted| handshake_failed(ungreeted.error))?;
+        Self::start_greeted(handler, (transport, sessions), era).await
+    }
+
+    /// As `start`, over a transport that can be made anew: a server that breaks off over `server/discover` is greeted once
+    /// more, the old way. `was_there` tells such a server from one that was never reached.
+    pub(super) async fn start_with<T>(
+        handler: H,
+        options: Options,
+        make: impl Fn(Options) -> Result<(SessionTransport<T>, Sessions), Error>,
+        was_there: impl Fn(&ClientInitializeError) -> bool,
+    ) -> Result<Self, Error>
+    where
+        T: Transport<RoleClient> + 'static,
+    {
+        let info = handler.get_info();
+        let (mut transport, mut sessions) = make(options.clone())?;
+        let era = match transport.greet(&info).await {
+            Err(Ungreeted { error, while_probing: true }) if was_there(&error) => {
+                tracing::debug!(%error, "no answer to server/discover, trying initialize");
+                (transport, sessions) = make(Options { eras: Eras::Legacy, ..options })?;
+                transport.greet(&info).await
+            }
+            greeted => greeted,
+        };
+        let era = era.map_err(|ungreeted| handshake_failed(ungreeted.error))?;
+        Self::start_greeted(handler, (transport, sessions), era).await
+    }
+
+    async fn start_greeted<T>(
+        handler: H,
+        (transport, sessions): (SessionTransport<T>, Sessions),
+        era: Era,
+    ) -> Result<Self, Error>
+    where
+        T: Transport<RoleClient> + 'static,
+    {
+        let mode = match era {
+            Era::Legacy => ClientLifecycleMode::Initialize,
+            Era::Modern => {
+                ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
+            }
+        };
+        let service = handler.serve_with_lifecycle(transport, mode).await.map_err(handshake_failed)?;
+        Ok(Self { service, sessions, era })
+    }
+
+    /// The era in which the server is spoken to.
+    pub fn era(&self) -> Era {
+        self.era
     }
 
     /// The handle to the session of this connection.

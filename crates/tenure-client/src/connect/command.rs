@@ -86,10 +86,15 @@ pub async fn connect_command_with<H: Service<RoleClient>>(
     command: &Command,
     options: Options,
 ) -> Result<Client<H>, Error> {
-    let tap = Tap::default();
-    let child = Child::start(command, tap.clone())
-        .map_err(|error| Error::with_source(Kind::Closed, format!("start `{}`", command.program), error))?;
-    Client::start(handler, SessionTransport::new(child, tap, command.server(), options)).await
+    let start = |options| {
+        let tap = Tap::default();
+        let child = Child::start(command, tap.clone());
+        let child = child.map_err(|error| {
+            Error::with_source(Kind::Closed, format!("start `{}`", command.program), error)
+        })?;
+        Ok(SessionTransport::new(child, tap, command.server(), options))
+    };
+    Client::start_with(handler, options, start, |_| true).await
 }
 
 /// A child process as a transport. Its standard error is ours.

@@ -11,6 +11,7 @@ use reqwest::redirect;
 use rmcp::{
     RoleClient, Service,
     model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage},
+    service::ClientInitializeError,
     transport::streamable_http_client::{
         SseError, StreamableHttpClient, StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
         StreamableHttpError, StreamableHttpPostResponse,
@@ -93,13 +94,24 @@ pub async fn connect_http_with<H: Service<RoleClient>>(
         Some(client) => client,
         None => reqwest_client()?,
     };
-    let tap = Tap::default();
     let mut config = StreamableHttpClientTransportConfig::with_uri(url.trim());
     config.auth_header = http.bearer;
     config.custom_headers = http.headers;
-    let client = TapClient { inner: client, tap: tap.clone() };
-    let transport = StreamableHttpClientTransport::with_client(client, config);
-    Client::start(handler, SessionTransport::new(transport, tap, server, options)).await
+    let connect = |options| {
+        let tap = Tap::default();
+        let client = TapClient { inner: client.clone(), tap: tap.clone() };
+        let transport = StreamableHttpClientTransport::with_client(client, config.clone());
+        Ok(SessionTransport::new(transport, tap, server.clone(), options))
+    };
+    Client::start_with(handler, options, connect, was_answered).await
+}
+
+/// Whether a greeting got an answer of some kind. One that was not sent, or that asks for a token, will fare no better
+/// the second time.
+fn was_answered(error: &ClientInitializeError) -> bool {
+    let ClientInitializeError::TransportError { error: transport, .. } = error else { return true };
+    let sent = transport.error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
+    !matches!(sent, Some(StreamableHttpError::Client(_))) && !error.is_authorization_required()
 }
 
 /// A reqwest client that shows the answer to a handshake to a tap.

@@ -1,6 +1,7 @@
 //! Connections with the layer in place: a ready client of rmcp, and the handle to its sessions.
 
 mod client;
+mod rounds;
 
 #[cfg(feature = "command")]
 mod command;

@@ -1,10 +1,12 @@
-//! What a server offers, read from the capabilities of its `initialize` result.
+//! What a server offers, read from the capabilities in its answer to `initialize` or
+//! `server/discover`.
 
 use serde_json::Value;
 
-use super::Dialect;
+use super::{Dialect, EXTENSION};
+use crate::cookie::Object;
 
-/// The `session/*` methods that a server of the strawman named, or that it named none.
+/// The `session/*` methods that a server of the strawman or of the extension named, or that it named none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Features {
     /// No list was given: every method may be tried.
@@ -18,6 +20,7 @@ pub enum Features {
 pub struct Offers {
     strawman: Option<Features>,
     sep: bool,
+    extension: Option<Features>,
 }
 
 /// The one dialect to speak with a server.
@@ -29,11 +32,12 @@ pub struct Offer {
 }
 
 impl Offers {
-    /// Reads the `capabilities` object of an `initialize` result.
+    /// Reads the `capabilities` object of the answer to `initialize` or `server/discover`.
     pub fn read(capabilities: &Value) -> Self {
         Self {
             strawman: capabilities.pointer("/experimental/session").and_then(strawman),
             sep: capabilities.get("sessions").is_some_and(Value::is_object),
+            extension: capabilities.get("extensions").and_then(|all| all.get(EXTENSION)).and_then(named),
         }
     }
 
@@ -43,8 +47,13 @@ impl Offers {
         let sep = || self.sep.then(|| Offer::of(Dialect::Sep));
         match preferred {
             Dialect::Strawman => strawman().or_else(sep),
-            Dialect::Sep => sep().or_else(strawman),
+            Dialect::Sep | Dialect::Extension => sep().or_else(strawman),
         }
+    }
+
+    /// What is offered to clients without a transport session: nothing but the extension.
+    pub fn without_transport_session(&self) -> Option<Offer> {
+        Some(Offer { dialect: Dialect::Extension, features: self.extension.clone()? })
     }
 }
 
@@ -58,8 +67,10 @@ impl Offer {
     pub fn includes(&self, feature: &str) -> bool {
         match (self.dialect, &self.features) {
             (Dialect::Sep, _) => ["create", "delete"].contains(&feature),
-            (Dialect::Strawman, Features::Unnamed) => true,
-            (Dialect::Strawman, Features::Named(named)) => named.iter().any(|name| name == feature),
+            (Dialect::Strawman | Dialect::Extension, Features::Unnamed) => true,
+            (Dialect::Strawman | Dialect::Extension, Features::Named(named)) => {
+                named.iter().any(|name| name == feature)
+            }
         }
     }
 }
@@ -73,13 +84,17 @@ fn strawman(capability: &Value) -> Option<Features> {
     {
         return None;
     }
+    Some(features(capability))
+}
+
+fn named(capability: &Value) -> Option<Features> {
+    capability.as_object().map(features)
+}
+
+fn features(capability: &Object) -> Features {
     let names = |list: &Vec<Value>| list.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    Some(
-        capability
-            .get("features")
-            .and_then(Value::as_array)
-            .map_or(Features::Unnamed, |l| Features::Named(names(l))),
-    )
+    let listed = capability.get("features").and_then(Value::as_array);
+    listed.map_or(Features::Unnamed, |list| Features::Named(names(list)))
 }
 
 #[cfg(test)]
@@ -118,6 +133,19 @@ mod tests {
         ] {
             assert_eq!(chosen(&capabilities, preferred), expected, "{capabilities}");
         }
+    }
+
+    #[test]
+    fn without_a_transport_session_only_the_extension_counts() {
+        let offered = |capabilities: Value| Offers::read(&capabilities).without_transport_session();
+        let both = json!({"sessions": {}, "extensions": {"dev.tenure/sessions": {"features": ["create"]}}});
+        let offer = offered(both.clone()).unwrap();
+        assert_eq!(offer.dialect, Dialect::Extension);
+        assert!(offer.includes("create") && !offer.includes("list"));
+        assert_eq!(chosen(&both, Dialect::Extension), Some(Dialect::Sep), "in a transport session");
+        assert!(offered(json!({"extensions": {"dev.tenure/sessions": {}}})).unwrap().includes("list"));
+        assert_eq!(offered(json!({"sessions": {}, "experimental": {"session": {}}})), None);
+        assert_eq!(offered(json!({"extensions": {"dev.tenure/sessions": null}})), None);
     }
 
     #[test]

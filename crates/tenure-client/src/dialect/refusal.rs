@@ -1,6 +1,6 @@
 //! How a server says that a session is missing or over.
 //!
-//! Four generations of codes are in use, and one of them also means something else, so a reason in the
+//! Five generations of codes are in use, and one of them also means something else, so a reason in the
 //! error's data counts more than its code, and its text decides where the code does not.
 
 use serde_json::Value;
@@ -41,10 +41,10 @@ impl Why {
 /// Reads the error that answered a request of this method.
 pub fn of_error(method: &str, code: i32, message: &str, data: Option<&Value>) -> Option<Refusal> {
     match data.and_then(|data| data.get("reason")).and_then(Value::as_str) {
-        Some("session_required") => return Some(Refusal::Required),
-        Some("session_not_found") => return Some(Refusal::Gone(Why::NotFound)),
-        Some("session_expired") => return Some(Refusal::Gone(Why::Expired)),
-        Some("session_revoked") => return Some(Refusal::Gone(Why::Revoked)),
+        Some("session_required" | "data_session_required") => return Some(Refusal::Required),
+        Some("session_not_found" | "data_session_not_found") => return Some(Refusal::Gone(Why::NotFound)),
+        Some("session_expired" | "data_session_expired") => return Some(Refusal::Gone(Why::Expired)),
+        Some("session_revoked" | "data_session_revoked") => return Some(Refusal::Gone(Why::Revoked)),
         _ => {}
     }
     match code {
@@ -112,6 +112,9 @@ mod tests {
             ("tools/call", -31044, "nope", Value::Null, Some(Required)),
             ("tools/call", -32000, "x", reason("session_required"), Some(Required)),
             ("tools/call", -32000, "x", reason("session_not_found"), Some(Gone(Why::NotFound))),
+            ("tools/call", -31044, "x", reason("data_session_required"), Some(Required)),
+            ("tools/call", -31043, "x", reason("data_session_expired"), Some(Gone(Why::Expired))),
+            ("tools/call", -31043, "x", reason("data_session_deleted"), Some(Gone(Why::NotFound))),
             ("tools/call", -32000, "x", reason("rate_limited"), None),
             // A code that is not ours is not read for its text: any message may quote such words.
             ("tools/call", -32602, "session required", Value::Null, None),

@@ -25,12 +25,14 @@ impl std::fmt::Debug for Call {
 /// cookie here.
 pub fn create(dialect: Dialect, label: Option<&str>, data: Option<&Value>) -> Call {
     match dialect {
-        Dialect::Strawman => {
+        Dialect::Strawman | Dialect::Extension => {
             let mut hints = Object::new();
             hints.extend(label.map(|label| ("label".to_owned(), Value::from(label))));
             hints.extend(data.map(|data| ("data".to_owned(), data.clone())));
             let params = if hints.is_empty() { json!({}) } else { json!({ "hints": hints }) };
-            Call { method: "session/create", params: Some(params) }
+            let method =
+                if dialect == Dialect::Strawman { "session/create" } else { "dev.tenure/session/create" };
+            Call { method, params: Some(params) }
         }
         Dialect::Sep => Call { method: "sessions/create", params: None },
     }
@@ -39,7 +41,7 @@ pub fn create(dialect: Dialect, label: Option<&str>, data: Option<&Value>) -> Ca
 /// Asks for the cookie of a session that is known by its id. `None` where the dialect has no such method and
 /// the id is simply used.
 pub fn resume(dialect: Dialect, id: &SessionId) -> Option<Call> {
-    strawman_only(dialect, "session/resume", || json!({ "id": id.reveal() }))
+    named(dialect, ["session/resume", "dev.tenure/session/resume"], id)
 }
 
 /// Asks the server to end a session.
@@ -53,23 +55,36 @@ pub fn delete(dialect: Dialect, cookie: &Cookie) -> Call {
             params: Some(json!({ "id": cookie.id().reveal(), "_meta": meta })),
         },
         Dialect::Sep => Call { method: "sessions/delete", params: Some(json!({ "_meta": meta })) },
+        Dialect::Extension => Call {
+            method: "dev.tenure/session/delete",
+            params: Some(json!({ "sessionId": cookie.id().reveal(), "_meta": meta })),
+        },
     }
 }
 
 /// Asks for a page of the caller's sessions. `None` where the dialect has no such method.
 pub fn list(dialect: Dialect, cursor: Option<&str>) -> Option<Call> {
-    strawman_only(dialect, "session/list", || cursor.map_or(json!({}), |cursor| json!({ "cursor": cursor })))
+    let method = either(dialect, ["session/list", "dev.tenure/session/list"])?;
+    Some(Call { method, params: Some(cursor.map_or(json!({}), |cursor| json!({ "cursor": cursor }))) })
 }
 
 /// Asks for a session back whose time is over. `None` where the dialect has no such method.
 pub fn recover(dialect: Dialect, id: &SessionId) -> Option<Call> {
-    strawman_only(dialect, "session/recover", || json!({ "id": id.reveal() }))
+    named(dialect, ["session/recover", "dev.tenure/session/recover"], id)
 }
 
-fn strawman_only(dialect: Dialect, method: &'static str, params: impl FnOnce() -> Value) -> Option<Call> {
+/// A request about one session, by its id.
+fn named(dialect: Dialect, methods: [&'static str; 2], id: &SessionId) -> Option<Call> {
+    let method = either(dialect, methods)?;
+    Some(Call { method, params: Some(json!({ dialect.id_field(): id.reveal() })) })
+}
+
+/// The method of the strawman, or that of the extension; the later draft has neither.
+fn either(dialect: Dialect, [strawman, extension]: [&'static str; 2]) -> Option<&'static str> {
     match dialect {
-        Dialect::Strawman => Some(Call { method, params: Some(params()) }),
+        Dialect::Strawman => Some(strawman),
         Dialect::Sep => None,
+        Dialect::Extension => Some(extension),
     }
 }
 

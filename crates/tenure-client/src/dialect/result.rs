@@ -42,9 +42,9 @@ pub fn change(dialect: Dialect, sent: Option<&Cookie>, meta: Option<&Object>) ->
             Change::Nonsense("the session in the result's metadata has no id, or is too large"),
             Change::Set,
         ),
-        Dialect::Sep => match sent {
+        Dialect::Sep | Dialect::Extension => match sent {
             None => Change::Nonsense("the result names a session, its request named none"),
-            Some(sent) => merge(sent, fields),
+            Some(sent) => merge(dialect, sent, fields),
         },
     }
 }
@@ -52,12 +52,13 @@ pub fn change(dialect: Dialect, sent: Option<&Cookie>, meta: Option<&Object>) ->
 /// Reads the result of a method that returns a session: create, resume, recover.
 pub fn created(dialect: Dialect, result: &Value) -> Option<Cookie> {
     match dialect {
-        Dialect::Strawman => {
+        Dialect::Strawman | Dialect::Extension => {
             // The body is for people to look at, `_meta` is what the server wants back; some servers only
             // send one of them.
-            let cookie = result.pointer("/_meta/mcp~1session").and_then(Value::as_object);
+            let cookie =
+                result.get("_meta").and_then(|meta| meta.get(dialect.meta_key())).and_then(Value::as_object);
             let cookie = cookie.and_then(|fields| Cookie::from_fields(dialect, fields.clone()));
-            cookie.or_else(|| Cookie::from_fields(dialect, session_fields(result)?))
+            cookie.or_else(|| Cookie::from_fields(dialect, session_fields(dialect, result)))
         }
         Dialect::Sep => Cookie::from_fields(dialect, result.get("session")?.as_object()?.clone()),
     }
@@ -73,23 +74,21 @@ pub fn page(dialect: Dialect, result: &Value) -> Option<Page> {
     })
 }
 
-fn merge(sent: &Cookie, fields: &Object) -> Change {
+fn merge(dialect: Dialect, sent: &Cookie, fields: &Object) -> Change {
     // The id may be left out, but not changed: the draft forbids rotation.
-    match fields.get(Dialect::Sep.id_field()) {
+    match fields.get(dialect.id_field()) {
         None => {}
         Some(Value::String(id)) if *sent.id() == SessionId::new(id.clone()) => {}
         Some(_) => return Change::Nonsense("the result names another session than its request did"),
     }
     let mut merged = sent.reveal().clone();
     merged.extend(fields.clone());
-    Cookie::from_fields(Dialect::Sep, merged)
-        .map_or(Change::Nonsense("the session grew too large"), Change::Set)
+    Cookie::from_fields(dialect, merged).map_or(Change::Nonsense("the session grew too large"), Change::Set)
 }
 
-fn session_fields(body: &Value) -> Option<Object> {
-    let known = ["id", "expiry", "data"].into_iter();
-    let fields = known.filter_map(|field| Some((field.to_owned(), body.get(field)?.clone())));
-    Some(fields.collect())
+fn session_fields(dialect: Dialect, body: &Value) -> Object {
+    let known = [dialect.id_field(), dialect.expiry_field(), "data"].into_iter();
+    known.filter_map(|field| Some((field.to_owned(), body.get(field)?.clone()))).collect()
 }
 
 #[cfg(test)]
@@ -163,8 +162,14 @@ mod tests {
 
     #[test]
     fn the_cookie_of_a_new_session() {
-        use Dialect::{Sep, Strawman};
+        use Dialect::{Extension, Sep, Strawman};
         for (dialect, result, expected) in [
+            (
+                Extension,
+                json!({"sessionId": "a", "expiresAt": "e", "data": {}, "_meta": {"dev.tenure/session": {"sessionId": "a", "expiresAt": "e"}}}),
+                Some(json!({"sessionId": "a", "expiresAt": "e"})),
+            ),
+            (Extension, json!({"id": "a"}), None),
             (
                 Strawman,
                 json!({"id": "a", "expiry": "e", "data": {"title": "t"}, "_meta": {"mcp/session": {"id": "a", "expiry": "e"}}}),

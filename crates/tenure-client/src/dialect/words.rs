@@ -1,4 +1,4 @@
-//! The two dialects, and the words of each that all the rest needs: its key, its fields, what is sent.
+//! The dialects, and the words of each that all the rest needs: its key, its fields, what is sent.
 
 use serde_json::Value;
 
@@ -12,7 +12,13 @@ pub enum Dialect {
     /// The later draft of a specification: `sessions/create`, `_meta["io.modelcontextprotocol/session"]`,
     /// capability `sessions`.
     Sep,
+    /// The extension `dev.tenure/sessions` of servers without transport sessions (2026-07-28):
+    /// `dev.tenure/session/create`, `_meta["dev.tenure/session"]`. Its cookie has the fields of the later draft.
+    Extension,
 }
+
+/// The name of the extension, as servers advertise it and clients declare it.
+pub(crate) const EXTENSION: &str = "dev.tenure/sessions";
 
 impl Dialect {
     /// The key in `_meta` under which the cookie goes.
@@ -20,6 +26,7 @@ impl Dialect {
         match self {
             Self::Strawman => "mcp/session",
             Self::Sep => "io.modelcontextprotocol/session",
+            Self::Extension => "dev.tenure/session",
         }
     }
 
@@ -27,7 +34,7 @@ impl Dialect {
     pub fn id_field(self) -> &'static str {
         match self {
             Self::Strawman => "id",
-            Self::Sep => "sessionId",
+            Self::Sep | Self::Extension => "sessionId",
         }
     }
 
@@ -35,22 +42,28 @@ impl Dialect {
     pub fn expiry_field(self) -> &'static str {
         match self {
             Self::Strawman => "expiry",
-            Self::Sep => "expiresAt",
+            Self::Sep | Self::Extension => "expiresAt",
         }
     }
 
-    /// What is sent of a cookie: in the strawman all of it, in the later draft no expiry, which is the
+    /// What is sent of a cookie: in the strawman all of it, in the others no expiry, which is the
     /// server's to say.
     pub fn to_send(self, cookie: &Cookie) -> Value {
         match self {
             Self::Strawman => Value::Object(cookie.reveal().clone()),
-            Self::Sep => Value::Object(
+            Self::Sep | Self::Extension => Value::Object(
                 ["sessionId", "state"]
                     .into_iter()
                     .filter_map(|field| Some((field.to_owned(), cookie.reveal().get(field)?.clone())))
                     .collect::<Object>(),
             ),
         }
+    }
+
+    /// Whether a cookie of `stored` also names its session in this dialect. The cookies of the later draft and of
+    /// the extension look the same in the jar, and a server that offers both means the same session by them.
+    pub(crate) fn reads(self, stored: Self) -> bool {
+        self == stored || self.id_field() == stored.id_field()
     }
 
     /// The dialect of a stored cookie, by the field that holds its id.

@@ -111,19 +111,20 @@ impl Book {
         let cookies = self.record(server)?.cookies;
         let mut usable: Vec<_> = cookies.into_iter().filter(|kept| is_usable(kept, dialect, now)).collect();
         if let Some(last) = usable.iter().position(|kept| kept.last_used) {
-            return Some(usable.swap_remove(last).cookie);
+            return Some(usable.swap_remove(last).cookie.spoken_in(dialect));
         }
         // Of equally new ones the later, as it came later.
         usable
             .into_iter()
             .max_by_key(|kept| kept.updated_at.as_deref().and_then(clock::parse))
-            .map(|kept| kept.cookie)
+            .map(|kept| kept.cookie.spoken_in(dialect))
     }
 
     /// The cookie of one session, unless it was found to be of no use.
     pub fn find(&self, server: &Server, dialect: Dialect, id: &SessionId) -> Option<Cookie> {
         let kept = self.record(server)?.cookies.into_iter().find(|kept| kept.cookie.id() == id)?;
-        (kept.invalidated.is_none() && kept.cookie.dialect() == dialect).then_some(kept.cookie)
+        (kept.invalidated.is_none() && dialect.reads(kept.cookie.dialect()))
+            .then(|| kept.cookie.spoken_in(dialect))
     }
 
     /// Keeps a cookie that the server has just given, and remembers it as the last used.
@@ -267,7 +268,7 @@ fn kept_cookie(entry: &Object, last_used: Option<&str>) -> Option<KeptCookie> {
 }
 
 fn is_usable(kept: &KeptCookie, dialect: Dialect, now: OffsetDateTime) -> bool {
-    kept.invalidated.is_none() && kept.cookie.dialect() == dialect && !kept.cookie.is_expired(now)
+    kept.invalidated.is_none() && dialect.reads(kept.cookie.dialect()) && !kept.cookie.is_expired(now)
 }
 
 fn cookies_mut(record: &mut Object) -> &mut Vec<Value> {

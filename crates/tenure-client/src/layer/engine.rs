@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, InitializeResult, JsonRpcMessage, RequestId,
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, JsonRpcMessage, RequestId, RequestMetaObject,
     ServerJsonRpcMessage, ServerResult,
 };
 use tokio::time::Instant;
@@ -19,8 +19,8 @@ use super::{
     tap::Tap,
 };
 use crate::{
-    cookie::Cookie,
-    dialect::{self, Offer, Offers, Refusal},
+    cookie::{Cookie, Object},
+    dialect::{self, Offer, Refusal},
     jar::Server,
 };
 
@@ -31,7 +31,13 @@ pub(super) struct Engine {
     pub(super) options: Options,
     pub(super) holder: Holder,
     pub(super) offer: Option<Offer>,
-    tap: Tap,
+    pub(super) tap: Tap,
+    /// The server's answer to our greeting, with which the client's own is answered.
+    pub(super) greeting: Option<ServerResult>,
+    /// The `_meta` of every request, if the server is of the modern era.
+    pub(super) modern_meta: Option<Object>,
+    /// The `_meta` of a `server/discover` of the client's own, for one that greets by itself.
+    pub(super) discovery_meta: Option<RequestMetaObject>,
     /// The client's requests in flight that carry a cookie or could have.
     pending: HashMap<RequestId, Pending>,
     /// Ours.
@@ -98,6 +104,9 @@ impl Engine {
             holder,
             offer: None,
             tap,
+            greeting: None,
+            modern_meta: None,
+            discovery_meta: None,
             pending: HashMap::new(),
             own: HashMap::new(),
             creating: None,
@@ -111,12 +120,8 @@ impl Engine {
     /// The client above sends a message.
     pub(super) fn outgoing(&mut self, message: ClientJsonRpcMessage, now: Instant) -> Outgoing {
         let message = match message {
-            JsonRpcMessage::Request(request) if self.carries_cookie(&request.request) => {
-                if (self.creating.is_some() || self.fresh) && self.waiting.len() < MAX_WAITING {
-                    self.waiting.push(Waiting::First(request.id.clone(), request.request));
-                    return Outgoing::Hold(request.id);
-                }
-                self.send_out(request.id, request.request, None)
+            JsonRpcMessage::Request(request) => {
+                return self.outgoing_request(request.id, request.request, now);
             }
             JsonRpcMessage::Notification(mut notification) => {
                 match &mut notification.notification {
@@ -138,6 +143,22 @@ impl Engine {
         Outgoing::Pass(Box::new(message))
     }
 
+    fn outgoing_request(&mut self, id: RequestId, mut request: ClientRequest, now: Instant) -> Outgoing {
+        if self.is_answered_by_greeting(&id, &request, now) {
+            return Outgoing::Swallow;
+        }
+        self.note_discovery(&request);
+        self.declare_extension(&mut request);
+        if !self.carries_cookie(&request) {
+            return Outgoing::Pass(Box::new(ClientJsonRpcMessage::request(request, id)));
+        }
+        if (self.creating.is_some() || self.fresh) && self.waiting.len() < MAX_WAITING {
+            self.waiting.push(Waiting::First(id.clone(), request));
+            return Outgoing::Hold(id);
+        }
+        Outgoing::Pass(Box::new(self.send_out(id, request, None)))
+    }
+
     /// The server sent a message.
     pub(super) fn incoming(&mut self, message: ServerJsonRpcMessage, now: Instant) {
         let id = match &message {
@@ -153,10 +174,8 @@ impl Engine {
         if let Some((id, pending)) = sent_as.and_then(|id| self.pending.remove_entry(&id)) {
             return self.client_answered(id, pending, message, now);
         }
-        if let JsonRpcMessage::Response(response) = &message
-            && let ServerResult::InitializeResult(result) = &response.result
-        {
-            self.introduced(result);
+        if let JsonRpcMessage::Response(response) = &message {
+            self.overhear(&response.result, now);
         }
         self.deliver(message);
     }
@@ -236,17 +255,7 @@ impl Engine {
         }
     }
 
-    fn introduced(&mut self, result: &InitializeResult) {
-        // rmcp drops the capabilities that it does not know, so what the tap saw on the wire counts.
-        let offers = self
-            .tap
-            .seen()
-            .unwrap_or_else(|| Offers::read(&serde_json::to_value(&result.capabilities).unwrap_or_default()));
-        self.offer = offers.choose(self.options.prefer).or_else(|| self.options.assume.map(Offer::of));
-        self.holder.introduce(&result.server_info.name, self.offer.as_ref().map(|offer| offer.dialect));
-    }
-
-    fn make_first_session(&mut self, now: Instant) {
+    pub(super) fn make_first_session(&mut self, now: Instant) {
         if self.options.create == Create::WhenOffered && self.holder.current().is_none() && self.can_create()
         {
             self.start_creating(now);
@@ -403,7 +412,7 @@ impl Engine {
         Cancel::InFlight(as_sent)
     }
 
-    fn deliver(&mut self, message: ServerJsonRpcMessage) {
+    pub(super) fn deliver(&mut self, message: ServerJsonRpcMessage) {
         self.save_urgent();
         self.steps.push_back(Step::Deliver(Box::new(message)));
     }

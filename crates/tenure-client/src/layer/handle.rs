@@ -167,7 +167,7 @@ impl Session {
     pub(super) fn of(cookie: &Cookie) -> Self {
         let data = match cookie.dialect() {
             Dialect::Strawman => "data",
-            Dialect::Sep => "state",
+            Dialect::Sep | Dialect::Extension => "state",
         };
         Self {
             id: cookie.id().clone(),

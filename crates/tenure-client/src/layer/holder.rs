@@ -57,8 +57,10 @@ impl Holder {
     }
 
     /// The server has said who it is and which dialect is spoken: takes its cookie out of the jar.
-    pub(super) fn introduce(&mut self, identity: &str, dialect: Option<Dialect>) {
-        self.server = self.server.clone().with_identity(identity);
+    pub(super) fn introduce(&mut self, identity: Option<&str>, dialect: Option<Dialect>) {
+        if let Some(identity) = identity {
+            self.server = self.server.clone().with_identity(identity);
+        }
         self.dialect = dialect;
         self.current = dialect.and_then(|dialect| match self.jar.active(&self.server, dialect) {
             Ok(cookie) => cookie,
@@ -92,7 +94,7 @@ impl Holder {
         let kept = record.into_iter().flat_map(|record| record.cookies);
         let usable = kept.filter(|kept| {
             kept.invalidated.is_none()
-                && Some(kept.cookie.dialect()) == self.dialect
+                && self.dialect.is_some_and(|dialect| dialect.reads(kept.cookie.dialect()))
                 && !kept.cookie.is_expired(now)
         });
         usable.map(|kept| Session::of(&kept.cookie)).collect()

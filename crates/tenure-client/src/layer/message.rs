@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A request of ours, as rmcp sends it.
-pub(super) fn request(call: Call, id: RequestId) -> ClientJsonRpcMessage {
+pub(super) fn request(call: Call, id: RequestId, modern: Option<&Object>) -> ClientJsonRpcMessage {
     // Without params rmcp writes `null`, which JSON-RPC does not allow; an empty object says the same.
     let mut params = Some(call.params.unwrap_or_else(|| json!({})));
     let meta = params.as_mut().and_then(Value::as_object_mut).and_then(|params| params.remove("_meta"));
@@ -21,6 +21,9 @@ pub(super) fn request(call: Call, id: RequestId) -> ClientJsonRpcMessage {
     // rmcp writes `_meta` from here, and would write it twice if it were in the params as well.
     if let Some(Value::Object(meta)) = meta {
         request.get_meta_mut().0.0 = meta;
+    }
+    if let Some(modern) = modern {
+        request.get_meta_mut().0.0.extend(modern.clone());
     }
     ClientJsonRpcMessage::request(ClientRequest::CustomRequest(request), id)
 }

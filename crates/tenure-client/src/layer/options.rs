@@ -6,6 +6,18 @@ use serde_json::Value;
 
 use crate::{dialect::Dialect, jar::Jar};
 
+/// Which eras of the protocol are spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Eras {
+    /// 2026-07-28 if the server knows it, which `server/discover` shows; else a transport session.
+    #[default]
+    Either,
+    /// Only revisions with a handshake and a transport session, up to 2025-11-25.
+    Legacy,
+    /// Only 2026-07-28, which has neither.
+    Modern,
+}
+
 /// When a session is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Create {
@@ -44,13 +56,16 @@ pub enum Attach {
 pub struct Options {
     /// Where cookies are kept.
     pub jar: Jar,
+    /// Which eras of the protocol are spoken.
+    pub eras: Eras,
     /// When a session is asked for.
     pub create: Create,
     /// What happens when a session is lost.
     pub recreate: Recreate,
     /// Which requests carry the cookie.
     pub attach: Attach,
-    /// The dialect to speak with a server that offers both.
+    /// The dialect to speak in a transport session with a server that offers both. Without one there is only
+    /// [`Dialect::Extension`].
     ///
     /// The later one by default: it forbids changing ids and sends nothing with notifications, so less can go
     /// wrong with requests in flight, and the clients that were released last speak it.
@@ -70,6 +85,7 @@ impl Options {
     pub fn new(jar: Jar) -> Self {
         Self {
             jar,
+            eras: Eras::default(),
             create: Create::default(),
             recreate: Recreate::default(),
             attach: Attach::default(),

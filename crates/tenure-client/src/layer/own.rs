@@ -200,7 +200,8 @@ impl Engine {
         let id = self.next_own_id();
         let deadline = now + self.options.answer_within;
         self.own.insert(id.clone(), OwnRequest { method: call.method, purpose, deadline });
-        self.send(id.clone(), message::request(call, id.clone()));
+        let request = message::request(call, id.clone(), self.modern_meta.as_ref());
+        self.send(id.clone(), request);
         id
     }
 

@@ -36,6 +36,12 @@ impl Tap {
         }
     }
 
+    /// Looks no further: there will be no `initialize` result.
+    pub(super) fn close(&self) {
+        // One that was seen stays.
+        let _ = self.0.set(Offers::default());
+    }
+
     /// Whether an `initialize` result came by.
     pub fn has_seen(&self) -> bool {
         self.0.get().is_some()

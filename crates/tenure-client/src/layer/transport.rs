@@ -39,8 +39,8 @@ const REFRESH_WITHIN: Duration = Duration::from_secs(1);
 ///
 /// Results are handed on as they came, with the cookie in their `_meta`.
 pub struct SessionTransport<T: Transport<RoleClient>> {
-    inner: T,
-    engine: Engine,
+    pub(super) inner: T,
+    pub(super) engine: Engine,
     commands: mpsc::Receiver<Command>,
     /// What `receive` is sending, for itself or for a `send` that was held.
     sending: FuturesUnordered<BoxFuture<'static, Sent>>,

@@ -29,6 +29,26 @@ pub(crate) fn server() -> Server {
     Server::url("test:server")
 }
 
+/// Connects, with a server that is played by the function.
+pub(crate) async fn connect_with<F: AsyncFnOnce(&mut Wire)>(
+    options: Options,
+    play: F,
+) -> (Result<Client, tenure_client::Error>, Wire) {
+    let (near, far) = tokio::io::duplex(256 * 1024);
+    let (read, write) = tokio::io::split(near);
+    let layer = SessionTransport::over_lines(read, write, server(), options);
+    let mut wire = Wire::new(far);
+    let (client, ()) = tokio::join!(Client::start((), layer), play(&mut wire));
+    (client, wire)
+}
+
+/// The answer to `server/discover` of a server of the modern era with these capabilities.
+pub(crate) fn discovered(capabilities: Value) -> Value {
+    json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": capabilities,
+        "ttlMs": 0, "cacheScope": "private",
+        "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "scripted", "version": "1"}}})
+}
+
 /// The server's end of the pipe.
 pub(crate) struct Wire {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
@@ -52,6 +72,13 @@ impl Wire {
     }
 
     pub(crate) async fn handshake(&mut self, capabilities: Value) {
+        let probe = self.next_of("server/discover").await;
+        self.error(&probe, -32601, "Method not found").await;
+        self.initialize(capabilities).await;
+    }
+
+    /// Answers the handshake of a transport session.
+    pub(crate) async fn initialize(&mut self, capabilities: Value) {
         let request = self.next_of("initialize").await;
         let result = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
             "serverInfo": {"name": "scripted", "version": "1"}});

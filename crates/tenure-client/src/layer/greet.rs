@@ -1,0 +1,353 @@
+//! The first words to a server: of which era it is, who it is and which sessions it offers.
+//!
+//! `server/discover` is asked first and tells a server of the modern era; any other answer, and silence, are answered with
+//! `initialize`. rmcp can do that too, but it waits ten seconds for a silent program and then takes the late answer of one
+//! that was slow to start for an error. So the greeting is done here, and the client above gets its answer from memory.
+
+use std::time::Duration;
+
+use rmcp::{
+    RoleClient,
+    model::{
+        ClientConfig, ClientJsonRpcMessage, ClientRequest, ClientResult, DiscoverRequest,
+        DiscoverRequestParams, DiscoverResult, ErrorData, GetMeta as _, InitializeRequest, InitializeResult,
+        JsonRpcMessage, ProtocolVersion, RequestId, RequestMetaObject, ServerJsonRpcMessage, ServerRequest,
+        ServerResult,
+    },
+    service::ClientInitializeError,
+    transport::Transport,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{SessionTransport, engine::Engine, options::Eras};
+use crate::dialect::{EXTENSION, Offer, Offers};
+
+/// How long a program may be silent before it is greeted the old way as well. It may still answer the first greeting.
+const PROBE_WITHIN: Duration = Duration::from_secs(5);
+/// How many messages of a server are kept before its answer to the greeting; more are dropped.
+const MAX_EARLY: usize = 64;
+
+const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// The era in which a server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Era {
+    /// With a handshake and a transport session: up to 2025-11-25.
+    Legacy,
+    /// Without either: 2026-07-28.
+    Modern,
+}
+
+/// Why a server could not be greeted.
+pub(crate) struct Ungreeted {
+    pub(crate) error: ClientInitializeError,
+    /// Whether it went away over `server/discover`, which it may not know.
+    pub(crate) while_probing: bool,
+}
+
+/// What the answer to `server/discover` says.
+enum Verdict {
+    Modern(Box<DiscoverResult>),
+    Legacy,
+    /// It is of the modern era, and still refuses.
+    Refused(Box<ClientInitializeError>),
+}
+
+/// Answers that came, to one greeting or to both.
+#[derive(Default)]
+struct Answers {
+    discovered: Option<Result<ServerResult, ErrorData>>,
+    initialized: Option<Result<ServerResult, ErrorData>>,
+    early: usize,
+}
+
+impl<T: Transport<RoleClient> + 'static> SessionTransport<T> {
+    /// Greets the server, and finds out of which era it is.
+    pub(crate) async fn greet(&mut self, info: &ClientConfig) -> Result<Era, Ungreeted> {
+        let eras = self.engine.options.eras;
+        let mut answers = Answers::default();
+        if eras != Eras::Legacy {
+            let probing = self.probe(info, &mut answers, eras).await;
+            probing.map_err(|error| Ungreeted { error, while_probing: eras == Eras::Either })?;
+            match answers.discovered.clone().map(judge) {
+                Some(Verdict::Modern(result)) => return Ok(self.is_modern(*result, info)),
+                Some(Verdict::Refused(error)) => {
+                    return Err(Ungreeted { error: *error, while_probing: false });
+                }
+                Some(Verdict::Legacy) | None => {}
+            }
+        }
+        self.initialize(info, &mut answers).await.map_err(|error| Ungreeted { error, while_probing: false })
+    }
+
+    /// Asks `server/discover`. Where only the modern era is wanted, another answer is an error.
+    async fn probe(
+        &mut self,
+        info: &ClientConfig,
+        answers: &mut Answers,
+        eras: Eras,
+    ) -> Result<(), ClientInitializeError> {
+        let mut discover = DiscoverRequest::new(DiscoverRequestParams {});
+        discover.extensions.insert(meta_of(info));
+        self.say(ClientRequest::DiscoverRequest(discover), discover_id(), "send server/discover").await?;
+        let answered = |answers: &Answers| answers.discovered.is_some();
+        if eras == Eras::Either {
+            // Over HTTP the answer is there when the request is sent; only a program can be silent.
+            return match tokio::time::timeout(PROBE_WITHIN, self.listen(answers, answered)).await {
+                Ok(heard) => heard,
+                Err(_silent) => Ok(()),
+            };
+        }
+        self.listen(answers, answered).await?;
+        match answers.discovered.clone().map(judge) {
+            Some(Verdict::Legacy) => Err(match answers.discovered.take() {
+                Some(Err(error)) => ClientInitializeError::JsonRpcError(error),
+                answer => ClientInitializeError::ExpectedInitResult(answer.and_then(Result::ok)),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    async fn initialize(
+        &mut self,
+        info: &ClientConfig,
+        answers: &mut Answers,
+    ) -> Result<Era, ClientInitializeError> {
+        let mut params = info.clone();
+        if !params.protocol_version.has_initialize() {
+            params.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
+        }
+        let request = ClientRequest::InitializeRequest(InitializeRequest::new(params));
+        self.say(request, initialize_id(), "send initialize").await?;
+        self.listen(answers, |answers| answers.initialized.is_some()).await?;
+        match answers.initialized.take() {
+            Some(Ok(ServerResult::InitializeResult(result))) => {
+                self.engine.is_legacy(&result);
+                self.engine.greeting = Some(ServerResult::InitializeResult(result));
+                Ok(Era::Legacy)
+            }
+            Some(Ok(other)) => Err(ClientInitializeError::ExpectedInitResult(Some(other))),
+            // A program of the modern era that was slow to start answers the first greeting now, or has done so.
+            Some(Err(error)) => {
+                if self.engine.options.eras == Eras::Either && answers.discovered.is_none() {
+                    let answer = self.listen(answers, |answers| answers.discovered.is_some());
+                    // One that ends instead, or stays silent, has said enough.
+                    drop(tokio::time::timeout(PROBE_WITHIN, answer).await);
+                }
+                match answers.discovered.take().map(judge) {
+                    Some(Verdict::Modern(result)) => Ok(self.is_modern(*result, info)),
+                    Some(Verdict::Refused(error)) => Err(*error),
+                    Some(Verdict::Legacy) | None => Err(ClientInitializeError::JsonRpcError(error)),
+                }
+            }
+            None => Err(ClientInitializeError::ConnectionClosed("initialize response".to_owned())),
+        }
+    }
+
+    fn is_modern(&mut self, result: DiscoverResult, info: &ClientConfig) -> Era {
+        self.engine.tap.close();
+        self.engine.is_modern(&result, &meta_of(info));
+        self.engine.greeting = Some(ServerResult::DiscoverResult(result));
+        Era::Modern
+    }
+
+    async fn say(
+        &mut self,
+        request: ClientRequest,
+        id: RequestId,
+        doing: &'static str,
+    ) -> Result<(), ClientInitializeError> {
+        let sent = self.inner.send(ClientJsonRpcMessage::request(request, id)).await;
+        sent.map_err(|error| ClientInitializeError::transport::<T>(error, doing))
+    }
+
+    /// Listens until the answer that is waited for has come. What is no answer is handed on later.
+    async fn listen(
+        &mut self,
+        answers: &mut Answers,
+        enough: impl Fn(&Answers) -> bool,
+    ) -> Result<(), ClientInitializeError> {
+        while !enough(answers) {
+            let Some(message) = self.inner.receive().await else {
+                return Err(ClientInitializeError::ConnectionClosed("answer to the greeting".to_owned()));
+            };
+            match message {
+                JsonRpcMessage::Response(response) => answers.take(Some(&response.id), Ok(response.result)),
+                JsonRpcMessage::Error(error) => answers.take(error.id.as_ref(), Err(error.error)),
+                JsonRpcMessage::Request(request)
+                    if matches!(request.request, ServerRequest::PingRequest(_)) =>
+                {
+                    let pong = ClientJsonRpcMessage::response(ClientResult::empty(()), request.id);
+                    let sent = self.inner.send(pong).await;
+                    sent.map_err(|error| ClientInitializeError::transport::<T>(error, "answer a ping"))?;
+                }
+                JsonRpcMessage::Notification(_) if answers.early < MAX_EARLY => {
+                    answers.early += 1;
+                    self.engine.deliver(message);
+                }
+                JsonRpcMessage::Notification(_) | JsonRpcMessage::Request(_) => {
+                    tracing::debug!("dropped a message that came before the answer to the greeting");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Answers {
+    fn take(&mut self, id: Option<&RequestId>, answer: Result<ServerResult, ErrorData>) {
+        // An error without an id is about the last that was said.
+        if id == Some(&initialize_id()) || (id.is_none() && self.discovered.is_some()) {
+            self.initialized = Some(answer);
+        } else if id.is_none() || id == Some(&discover_id()) {
+            self.discovered = Some(answer);
+        } else {
+            tracing::debug!("dropped an answer to a request that was not sent");
+        }
+    }
+}
+
+impl Engine {
+    /// The server greeted in the legacy era.
+    fn is_legacy(&mut self, result: &InitializeResult) {
+        // rmcp drops the capabilities that it does not know, so what the tap saw on the wire counts.
+        let offers = self
+            .tap
+            .seen()
+            .unwrap_or_else(|| Offers::read(&serde_json::to_value(&result.capabilities).unwrap_or_default()));
+        let offer = offers.choose(self.options.prefer).or_else(|| self.options.assume.map(Offer::of));
+        self.introduce(Some(&result.server_info.name), offer);
+        self.modern_meta = None;
+    }
+
+    /// The server greeted in the modern era; `meta` is what a request of this client carries.
+    fn is_modern(&mut self, result: &DiscoverResult, meta: &RequestMetaObject) {
+        let offers = Offers::read(&serde_json::to_value(&result.capabilities).unwrap_or_default());
+        let name = result.server_info().map(|info| info.name);
+        self.introduce(name.as_deref(), offers.without_transport_session());
+        self.modern_meta = Some(meta.0.0.clone());
+    }
+
+    /// A program that uses the transport without [`Client`](crate::Client) greets by itself. What it sends with
+    /// `server/discover` is needed for requests of our own.
+    pub(super) fn note_discovery(&mut self, request: &ClientRequest) {
+        if let ClientRequest::DiscoverRequest(_) = request {
+            let mut meta = request.get_meta().clone();
+            declare(meta.0.0.entry(CLIENT_CAPABILITIES).or_insert_with(|| json!({})));
+            self.discovery_meta = Some(meta);
+        }
+    }
+
+    /// The server answers such a program.
+    pub(super) fn overhear(&mut self, result: &ServerResult, now: Instant) {
+        match result {
+            ServerResult::InitializeResult(result) => self.is_legacy(result),
+            ServerResult::DiscoverResult(result) if self.modern_meta.is_none() => {
+                let ours = result.supported_versions.contains(&ProtocolVersion::V_2026_07_28);
+                if let Some(meta) = self.discovery_meta.take().filter(|_| ours) {
+                    self.is_modern(result, &meta);
+                    self.make_first_session(now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn introduce(&mut self, name: Option<&str>, offer: Option<Offer>) {
+        self.offer = offer;
+        self.holder.introduce(name, self.offer.as_ref().map(|offer| offer.dialect));
+    }
+
+    /// Answers the greeting of the client above with what the server has said to ours.
+    pub(super) fn is_answered_by_greeting(
+        &mut self,
+        id: &RequestId,
+        request: &ClientRequest,
+        now: Instant,
+    ) -> bool {
+        let greeting = match request {
+            ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_) => self.greeting.take(),
+            _ => None,
+        };
+        let Some(result) = greeting else { return false };
+        let is_modern = matches!(result, ServerResult::DiscoverResult(_));
+        self.deliver(ServerJsonRpcMessage::response(result, id.clone()));
+        if is_modern {
+            // No notification follows that says so: from here on anything may be asked.
+            self.make_first_session(now);
+        }
+        true
+    }
+
+    /// Says with a request of the modern era that its client knows data sessions, which the program need not.
+    pub(super) fn declare_extension(&self, request: &mut ClientRequest) {
+        if self.modern_meta.is_some() {
+            let meta = &mut request.get_meta_mut().0.0;
+            declare(meta.entry(CLIENT_CAPABILITIES).or_insert_with(|| json!({})));
+        }
+    }
+}
+
+fn judge(answer: Result<ServerResult, ErrorData>) -> Verdict {
+    let ours = ProtocolVersion::V_2026_07_28;
+    let unsupported = |supported: Vec<ProtocolVersion>| {
+        if supported.iter().any(ProtocolVersion::has_initialize) {
+            return Verdict::Legacy;
+        }
+        Verdict::Refused(Box::new(ClientInitializeError::NoCompatibleProtocolVersion {
+            client_supported: vec![ProtocolVersion::LATEST_WITH_INITIALIZE, ours.clone()],
+            server_supported: supported,
+        }))
+    };
+    match answer {
+        Ok(ServerResult::DiscoverResult(result)) if result.supported_versions.contains(&ours) => {
+            Verdict::Modern(Box::new(result))
+        }
+        Ok(ServerResult::DiscoverResult(result)) => unsupported(result.supported_versions),
+        Ok(_) => Verdict::Legacy,
+        Err(error) => match error.code.0 {
+            UNSUPPORTED_VERSION => {
+                let supported = error.data.as_ref().and_then(|data| data.get("supported")).cloned();
+                unsupported(supported.and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default())
+            }
+            HEADER_MISMATCH | MISSING_CAPABILITY => {
+                Verdict::Refused(Box::new(ClientInitializeError::JsonRpcError(error)))
+            }
+            _ => Verdict::Legacy,
+        },
+    }
+}
+
+// The errors that only servers of the modern era know.
+const HEADER_MISMATCH: i32 = -32020;
+const MISSING_CAPABILITY: i32 = -32021;
+const UNSUPPORTED_VERSION: i32 = -32022;
+
+fn meta_of(info: &ClientConfig) -> RequestMetaObject {
+    let mut meta = RequestMetaObject::with_client_context(
+        ProtocolVersion::V_2026_07_28,
+        info.client_info.clone(),
+        info.capabilities.clone(),
+    );
+    declare(meta.0.0.entry(CLIENT_CAPABILITIES).or_insert_with(|| json!({})));
+    meta
+}
+
+/// Adds the extension to the capabilities of a client.
+fn declare(capabilities: &mut Value) {
+    if let Some(capabilities) = capabilities.as_object_mut() {
+        let extensions = capabilities.entry("extensions").or_insert_with(|| json!({}));
+        if let Some(extensions) = extensions.as_object_mut() {
+            extensions.entry(EXTENSION).or_insert_with(|| json!({}));
+        }
+    }
+}
+
+fn discover_id() -> RequestId {
+    RequestId::String("tenure-discover".into())
+}
+
+fn initialize_id() -> RequestId {
+    RequestId::String("tenure-initialize".into())
+}
