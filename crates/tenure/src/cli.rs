@@ -1,5 +1,6 @@
 //! The command line: what people type, and what they read when it goes wrong.
 
+mod ask;
 mod call;
 mod calls;
 mod connect;
@@ -11,8 +12,11 @@ mod listener;
 mod moving;
 mod paint;
 mod progress;
+mod prompts;
 mod reach;
+mod read;
 mod report;
+mod schema;
 mod serve;
 mod sessions;
 mod show;
@@ -77,24 +81,54 @@ enum Command {
         override_usage = "tenure call [OPTIONS] <URL> <TOOL> [ARGUMENTS]...\n       \
         tenure call [OPTIONS] <TOOL> [ARGUMENTS]... -- <COMMAND>...",
         after_help = "The session of each server is kept in the jar, and begun if there is none: see `tenure jar`. \
-        Prints the tool's text; if the tool fails, on standard error, and the exit status is 1.\n\n\
+        Prints the tool's text; if the tool fails, on standard error, and the exit status is 1. What the server asks \
+        meanwhile is asked on the terminal, and declined where there is none.\n\n\
         Examples:\n  \
         tenure call http://127.0.0.1:8484/mcp notebook_append '{\"text\":\"remember this\"}'\n  \
         tenure call http://127.0.0.1:8484/mcp notebook_append text='remember this'\n  \
-        tenure call http://127.0.0.1:8484/mcp long_task seconds:=3\n  \
+        tenure call http://127.0.0.1:8484/mcp long_task seconds=3\n  \
+        tenure call http://127.0.0.1:8484/mcp some_tool filter:='{\"a\":1}'\n  \
         tenure call http://127.0.0.1:8484/mcp notebook_read --json | jq -r '.notes[]'\n  \
         tenure call notebook_read -- npx -y notes       with a server that is started for this call"
     )]
     Call(call::CallArgs),
-    /// List the tools of a server.
+    /// List the tools of a server, or show one with all that it takes.
     #[command(
-        override_usage = "tenure tools [OPTIONS] <URL>\n       tenure tools [OPTIONS] -- <COMMAND>...",
+        override_usage = "tenure tools [OPTIONS] <URL> [TOOL]\n       tenure tools [OPTIONS] [TOOL] -- <COMMAND>...",
         after_help = "Examples:\n  \
         tenure tools http://127.0.0.1:8484/mcp\n  \
+        tenure tools http://127.0.0.1:8484/mcp notebook_append\n  \
         tenure tools http://127.0.0.1:8484/mcp --json | jq 'select(.name == \"notebook_append\").inputSchema'\n  \
         tenure tools -- npx -y notes"
     )]
     Tools(tools::ToolsArgs),
+    /// List the resources of a server, and the templates of their URIs.
+    #[command(
+        override_usage = "tenure resources [OPTIONS] <URL>\n       tenure resources [OPTIONS] -- <COMMAND>...",
+        after_help = "Examples:\n  \
+        tenure resources http://127.0.0.1:8484/mcp\n  \
+        tenure resources --json -- npx -y @modelcontextprotocol/server-everything | jq -r .uri"
+    )]
+    Resources(read::ResourcesArgs),
+    /// Read a resource of a server.
+    #[command(
+        override_usage = "tenure read [OPTIONS] <URL> <URI>\n       tenure read [OPTIONS] <URI> -- <COMMAND>...",
+        after_help = "Prints text as it is, and bytes if standard output is no terminal.\n\n\
+        Examples:\n  \
+        tenure read http://127.0.0.1:8484/mcp demo://about\n  \
+        tenure read http://127.0.0.1:8484/mcp demo://about >about.txt"
+    )]
+    Read(read::ReadArgs),
+    /// List the prompts of a server, or get one.
+    #[command(
+        override_usage = "tenure prompts [OPTIONS] <URL> [PROMPT [ARGUMENTS]...]\n       \
+        tenure prompts [OPTIONS] [PROMPT [ARGUMENTS]...] -- <COMMAND>...",
+        after_help = "Examples:\n  \
+        tenure prompts http://127.0.0.1:8484/mcp\n  \
+        tenure prompts http://127.0.0.1:8484/mcp review code='fn main() {}'\n  \
+        tenure prompts review code='fn main() {}' --json -- npx -y reviews"
+    )]
+    Prompts(prompts::PromptsArgs),
     /// Look at the sessions that calls use, choose one, begin one, let go of them.
     #[command(subcommand)]
     Jar(jar::Command),
@@ -368,6 +402,9 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Stdio(args) => stdio::run(&args.config()?)?,
         Command::Call(args) => return call::run(&args),
         Command::Tools(args) => tools::run(&args)?,
+        Command::Resources(args) => read::list(&args)?,
+        Command::Read(args) => read::read(&args)?,
+        Command::Prompts(args) => prompts::run(&args)?,
         Command::Jar(command) => jar::run(command)?,
         Command::Sessions(command) => sessions::run(command)?,
         Command::Calls(args) => calls::run(&args)?,

@@ -1,19 +1,22 @@
 //! `tenure call`: calls one tool of a server, in the session that the jar keeps.
 
 mod answer;
-mod arguments;
+pub(super) mod arguments;
 
 use std::process::ExitCode;
 
 use clap::Args;
-use rmcp::model::{CallToolRequest, CallToolRequestParams, JsonObject};
+use rmcp::model::{CallToolRequest, CallToolRequestParams, JsonObject, Tool};
 use rmcp::service::ServiceError;
 use serde_json::Value;
-use tenure_client::{CallOptions, Create, Jar, Options, SessionId};
+use tenure_client::{Create, Era, Jar, Options, SessionId};
 
 use self::answer::Form;
+pub(super) use self::answer::{for_stdout, part};
+use self::arguments::Given;
 use super::connect::{ConnectArgs, Connection, block_on, close, session_failure, unanswered};
 use super::jar::short_id;
+use super::listener::Listener;
 use super::signals::Signals;
 use super::target::{JarArgs, Target};
 use super::{Failure, note};
@@ -24,7 +27,7 @@ const INTERRUPTED: u8 = 130;
 #[derive(Args, Debug)]
 pub(super) struct CallArgs {
     /// The server's URL (left out if a command follows `--`), the tool, and its arguments: one JSON object, `@FILE`,
-    /// `-` for standard input, or any number of `key=text` and `key:=json`.
+    /// `-` for standard input, or any number of `key=value`, of the type that the tool asks for, and `key:=json`.
     #[arg(required = true, value_name = "WORD")]
     words: Vec<String>,
     /// The command that starts the server, with its arguments.
@@ -65,7 +68,7 @@ struct Call<'a> {
     args: &'a CallArgs,
     target: Target,
     tool: &'a str,
-    arguments: JsonObject,
+    arguments: Given,
 }
 
 impl Call<'_> {
@@ -80,7 +83,7 @@ impl Call<'_> {
             _ = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
         };
         let done = tokio::select! {
-            answered = self.ask(&connection) => {
+            answered = self.ask(&connection, &listener) => {
                 listener.finish();
                 // Before we say goodbye, which may take a server a while.
                 answered.and_then(|result| answer::print(&result, args.form()))
@@ -108,11 +111,12 @@ impl Call<'_> {
         Ok(Options { create, ..options })
     }
 
-    async fn ask(&self, connection: &Connection) -> Result<Value, Failure> {
+    async fn ask(&self, connection: &Connection, listener: &Listener) -> Result<Value, Failure> {
         self.choose_session(connection).await?;
-        let params = CallToolRequestParams::new(self.tool.to_owned()).with_arguments(self.arguments.clone());
-        let options = CallOptions::default().with_timeout(self.args.connect.timeout());
-        let answer = connection.caller().request(CallToolRequest::new(params), &options).await;
+        let arguments = self.typed_arguments(connection).await?;
+        let params = CallToolRequestParams::new(self.tool.to_owned()).with_arguments(arguments);
+        let options = self.args.connect.call_options(listener);
+        let answer = connection.request(CallToolRequest::new(params), &options).await;
         let result = answer.map_err(|error| self.explain(&error))?;
         if self.args.connect.is_verbose()
             && let Some(session) = connection.sessions().current()
@@ -120,6 +124,28 @@ impl Call<'_> {
             note(&format!("session {}", short_id(session.id.reveal())));
         }
         Ok(serde_json::to_value(result).expect("a result has a JSON form"))
+    }
+
+    /// The arguments, of the types that the tool asks for.
+    async fn typed_arguments(&self, connection: &Connection) -> Result<JsonObject, Failure> {
+        // Over HTTP a server of the modern era may want arguments repeated in headers. rmcp does that for the tools that
+        // it has seen in a list.
+        let for_headers = connection.era() == Era::Modern && matches!(self.target, Target::Url(_));
+        if !for_headers && !self.arguments.has_pairs() {
+            return Ok(self.arguments.clone().into_object());
+        }
+        let listed =
+            self.args.connect.within("`tools/list`", &self.target, connection.list_all_tools()).await;
+        let tools = listed.unwrap_or_else(|failure| {
+            // The call itself will show what is wrong with the server.
+            tracing::debug!(%failure, "no list of tools, so arguments are texts");
+            Vec::new()
+        });
+        let tool = tools.iter().find(|tool: &&Tool| tool.name == self.tool);
+        let schema = tool.map(|tool| Value::Object(tool.input_schema.as_ref().clone()));
+        let show = self.target.typed("tenure tools", self.tool);
+        let arguments = self.arguments.clone().typed(&schema.unwrap_or_default());
+        arguments.map_err(|failure| failure.hint(format!("`{show}` shows what it takes")))
     }
 
     async fn choose_session(&self, connection: &Connection) -> Result<(), Failure> {
@@ -149,7 +175,8 @@ impl Call<'_> {
         let failure = unanswered(error, &format!("`{}`", self.tool), &self.target, &self.args.connect);
         let ServiceError::McpError(error) = error else { return failure };
         let reason = error.data.as_ref().and_then(|data| data.get("reason")).and_then(Value::as_str);
-        match reason {
+        // Without a transport session they are called `data_session_…`.
+        match reason.map(|reason| reason.strip_prefix("data_").unwrap_or(reason)) {
             Some("session_required") if self.args.no_session => {
                 failure.hint("call it without `--no-session`")
             }

@@ -6,8 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 use hyper::header::{HeaderName, HeaderValue};
+use rmcp::model::ServerCapabilities;
 use rmcp::service::{ClientInitializeError, ServiceError};
-use tenure_client::{Client, Command, Error, Http, Kind, Options, connect_command_with, connect_http_with};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tenure_client::{
+    CallOptions, Client, Command, Eras, Error, Http, Kind, Options, connect_command_with, connect_http_with,
+};
 
 use super::Failure;
 use super::failure::tidy;
@@ -31,6 +36,10 @@ pub(super) struct ConnectArgs {
     /// A header for every HTTP request, such as `X-Team: blue`. May be given several times.
     #[arg(long, value_name = "NAME: VALUE")]
     header: Vec<String>,
+    /// Speak one era of MCP alone: modern (2026-07-28) or legacy (with a session, up to 2025-11-25). [default: the
+    /// modern one if the server knows it]
+    #[arg(long, value_name = "ERA", value_parser = ["modern", "legacy"], hide_possible_values = true)]
+    era: Option<String>,
     /// Show what the server logs, on standard error.
     #[arg(long, short)]
     verbose: bool,
@@ -40,10 +49,6 @@ pub(super) struct ConnectArgs {
 pub(super) type Connection = Client<Listener>;
 
 impl ConnectArgs {
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     pub(super) fn is_verbose(&self) -> bool {
         self.verbose
     }
@@ -60,7 +65,12 @@ impl ConnectArgs {
         listener: Listener,
         options: Options,
     ) -> Result<Connection, Failure> {
-        let options = Options { answer_within: self.timeout.min(options.answer_within), ..options };
+        let eras = match self.era.as_deref() {
+            Some("modern") => Eras::Modern,
+            Some(_) => Eras::Legacy,
+            None => Eras::Either,
+        };
+        let options = Options { eras, answer_within: self.timeout.min(options.answer_within), ..options };
         let principal = principal.map(str::to_owned);
         let connected = async {
             match target {
@@ -82,6 +92,30 @@ impl ConnectArgs {
         match tokio::time::timeout(self.timeout, connected).await {
             Ok(connected) => connected,
             Err(_) => Err(self.late(&format!("`{target}` has not greeted"))),
+        }
+    }
+
+    /// How requests are sent: with a time limit that does not run while the user is asked, and with the server's logs
+    /// if they are shown.
+    pub(super) fn call_options(&self, listener: &Listener) -> CallOptions {
+        let options = CallOptions::default().with_timeout(self.timeout).with_answering(listener.asking());
+        match self.verbose {
+            // Servers of the modern era log for a request that asks for it. Those of sessions do not read this.
+            true => options.with_meta("io.modelcontextprotocol/logLevel", json!("debug")),
+            false => options,
+        }
+    }
+
+    /// Waits for an answer that rmcp puts together, such as a list of several pages.
+    pub(super) async fn within<T>(
+        &self,
+        asked: &str,
+        target: &Target,
+        answer: impl Future<Output = Result<T, ServiceError>>,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(self.timeout, answer).await {
+            Ok(answer) => answer.map_err(|error| unanswered(&error, asked, target, self)),
+            Err(_) => Err(self.late(&format!("no answer to {asked}"))),
         }
     }
 
@@ -130,6 +164,21 @@ pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> 
     super::block_on_with_logs("warn,rmcp=off", command)
 }
 
+/// Whether the server says that it has something. One that says nothing at all is asked.
+pub(super) fn offers(connection: &Connection, has: impl FnOnce(&ServerCapabilities) -> bool) -> bool {
+    connection.peer_info().is_none_or(|server| has(&server.capabilities))
+}
+
+/// What rmcp has read, as JSON.
+pub(super) fn as_json<T: Serialize>(items: &[T]) -> Vec<Value> {
+    items.iter().map(|item| json!(item)).collect()
+}
+
+/// One JSON value a line.
+pub(super) fn lines<'a>(items: impl IntoIterator<Item = &'a Value>) -> String {
+    items.into_iter().map(|item| format!("{item}\n")).collect()
+}
+
 /// Ends a connection. Whatever comes of it, the command is done.
 pub(super) async fn close(connection: Connection) {
     match tokio::time::timeout(CLOSE_WITHIN, connection.close()).await {
@@ -156,6 +205,9 @@ pub(super) fn unanswered(error: &ServiceError, asked: &str, target: &Target, arg
             Failure::new(format!("`{target}` went away before it answered {asked}"))
                 .hint("whether it was done is not known; try again if doing it twice does no harm")
         }
+        ServiceError::InputRequiredRoundsExceeded { max_rounds } => {
+            Failure::new(format!("the server asked {max_rounds} times and still has no answer to {asked}"))
+        }
         error => {
             Failure::new(format!("the answer to {asked} cannot be read")).because(plain(&error.to_string()))
         }
@@ -179,10 +231,20 @@ fn unreachable(target: &Target, error: &Error) -> Failure {
         Some(ClientInitializeError::ConnectionClosed(_)) => true,
         _ => root.downcast_ref::<std::io::Error>().is_some_and(|root| root.kind() == ErrorKind::BrokenPipe),
     };
-    let cause = if has_ended { "the connection was closed".to_owned() } else { tidy(root) };
+    let cause = match greeting {
+        _ if has_ended => "the connection was closed".to_owned(),
+        Some(ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. }) => {
+            let versions: Vec<_> = server_supported.iter().map(ToString::to_string).collect();
+            format!("the server speaks MCP {}, which this client does not", versions.join(", "))
+        }
+        _ => tidy(root),
+    };
     let hint = match target {
         _ if greeting.is_some_and(ClientInitializeError::is_authorization_required) => {
             "it wants a token: `--bearer-env VARIABLE` names the variable that holds yours"
+        }
+        _ if matches!(greeting, Some(ClientInitializeError::NoCompatibleProtocolVersion { .. })) => {
+            "a newer `tenure` may know it"
         }
         Target::Url(_) => "check the address and that the server runs; the path is usually `/mcp`",
         Target::Command { .. } if greeting.is_none() => "check its name, or give its whole path",

@@ -41,6 +41,13 @@ impl Failure {
         self
     }
 
+    /// Adds what to do about it, unless something is said already.
+    #[must_use]
+    pub(crate) fn or_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint.get_or_insert_with(|| hint.into());
+        self
+    }
+
     /// Adds what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -1,4 +1,5 @@
-//! What a server says while a call runs: progress on a terminal, and its logs for those who want them.
+//! What a server says and asks while a call runs: progress and questions on a terminal, and its logs for those who
+//! want them.
 //!
 //! All of it goes to standard error; standard output is for the result alone.
 
@@ -9,12 +10,13 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressStyle};
 use rmcp::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, Implementation, LoggingMessageNotificationParam,
-    ProgressNotificationParam,
+    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCapability, ErrorData,
+    FormElicitationCapability, Implementation, LoggingMessageNotificationParam, ProgressNotificationParam,
 };
-use rmcp::service::{NotificationContext, RoleClient};
+use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use serde_json::Value;
 
+use super::ask::Asker;
 use super::{note, words};
 
 /// How finely progress is shown.
@@ -35,13 +37,19 @@ pub(super) enum Logs {
 pub(super) struct Listener {
     bar: Option<ProgressBar>,
     logs: Logs,
+    asker: Asker,
 }
 
 impl Listener {
     pub(super) fn new(logs: Logs) -> Self {
         // Hidden until there is progress: most calls make none.
         let bar = std::io::stderr().is_terminal().then(|| ProgressBar::hidden().with_message("calling"));
-        Self { bar, logs }
+        Self { bar, logs, asker: Asker::new() }
+    }
+
+    /// True while the user is asked something.
+    pub(super) fn asking(&self) -> tokio::sync::watch::Receiver<bool> {
+        self.asker.asking()
     }
 
     /// Takes the bar away, before a result is printed.
@@ -85,7 +93,23 @@ impl Listener {
 impl ClientHandler for Listener {
     fn get_info(&self) -> ClientConfig {
         let about = Implementation::new("tenure", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), about)
+        // Forms alone: a page that has to be opened is nothing for a command.
+        let form = ElicitationCapability::new().with_form(FormElicitationCapability::default());
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.elicitation = Some(form);
+        ClientConfig::new(capabilities, about)
+    }
+
+    async fn create_elicitation(
+        &self,
+        params: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        if let Some(bar) = &self.bar {
+            // What is drawn would run through what is typed.
+            bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+        }
+        Ok(self.asker.ask(params).await)
     }
 
     async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {

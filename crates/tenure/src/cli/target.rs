@@ -54,6 +54,15 @@ impl Target {
         }
     }
 
+    /// The server, where nothing else may be typed.
+    pub(super) fn alone(words: &[String], command: &[String]) -> Result<Self, Failure> {
+        match Self::split(words, command)? {
+            (target, []) => Ok(target),
+            (_, [word, ..]) => Err(Failure::new(format!("`{word}` is one word too many"))
+                .hint("name one server, and nothing else")),
+        }
+    }
+
     /// How the jar knows it.
     pub(super) fn server(&self, principal: Option<&str>) -> Server {
         let server = match self {

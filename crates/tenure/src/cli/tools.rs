@@ -1,11 +1,13 @@
-//! `tenure tools`: what a server offers to call.
+//! `tenure tools`: what a server offers to call, and one tool with all that it takes.
+
+mod one;
 
 use clap::Args;
 use rmcp::model::Tool;
 use serde_json::Value;
 use tenure_client::{Create, Jar, Options};
 
-use super::connect::{ConnectArgs, block_on, close, unanswered};
+use super::connect::{ConnectArgs, block_on, close};
 use super::paint::{Paint, Tone};
 use super::table::{Cell, Side, table};
 use super::target::Target;
@@ -17,13 +19,13 @@ const DESCRIPTION: usize = 90;
 
 #[derive(Args, Debug)]
 pub(super) struct ToolsArgs {
-    /// The server's URL; left out if a command follows `--`.
-    #[arg(value_name = "URL")]
+    /// The server's URL (left out if a command follows `--`), and a tool to show.
+    #[arg(value_name = "WORD")]
     words: Vec<String>,
     /// The command that starts the server, with its arguments.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
-    /// Print JSON, one tool a line.
+    /// Print JSON, one tool a line; of one tool all of it.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -32,23 +34,26 @@ pub(super) struct ToolsArgs {
 
 pub(super) fn run(args: &ToolsArgs) -> Result<(), Failure> {
     let (target, rest) = Target::split(&args.words, &args.command)?;
-    if let Some(word) = rest.first() {
-        return Err(
-            Failure::new(format!("`{word}` is one word too many")).hint("name one server, and nothing else")
-        );
+    if let Some(word) = rest.get(1) {
+        return Err(Failure::new(format!("`{word}` is one word too many"))
+            .hint("name one server, and at most one of its tools"));
     }
-    block_on(list(args, &target))
+    block_on(list(args, &target, rest.first().map(String::as_str)))
 }
 
-async fn list(args: &ToolsArgs, target: &Target) -> Result<(), Failure> {
+async fn list(args: &ToolsArgs, target: &Target, wanted: Option<&str>) -> Result<(), Failure> {
     let options = Options { create: Create::Never, ..Options::new(Jar::in_memory()) };
     let connection = args.connect.connect(target, None, args.connect.listener(), options).await?;
-    let listed = match tokio::time::timeout(args.connect.timeout(), connection.list_all_tools()).await {
-        Ok(listed) => listed.map_err(|error| unanswered(&error, "`tools/list`", target, &args.connect)),
-        Err(_) => Err(args.connect.late("no answer to `tools/list`")),
-    };
+    let listed = args.connect.within("`tools/list`", target, connection.list_all_tools()).await;
     let said = listed.and_then(|tools| {
-        if args.json {
+        if let Some(name) = wanted {
+            let tool =
+                tools.iter().find(|tool| tool.name == name).ok_or_else(|| missing(name, &tools, target))?;
+            if args.json {
+                return say(&format!("{:#}\n", serde_json::json!(tool)));
+            }
+            say(&one::render(&serde_json::json!(tool), Paint::stdout()))
+        } else if args.json {
             let line = |tool: &Tool| serde_json::to_string(tool).expect("a tool has a JSON form") + "\n";
             say(&tools.iter().map(line).collect::<String>())
         } else if tools.is_empty() {
@@ -60,6 +65,17 @@ async fn list(args: &ToolsArgs, target: &Target) -> Result<(), Failure> {
     });
     close(connection).await;
     said
+}
+
+/// A tool that is not there, with the one whose name is closest.
+fn missing(name: &str, tools: &[Tool], target: &Target) -> Failure {
+    let close = |tool: &&Tool| strsim::jaro_winkler(&tool.name, name);
+    let closest = tools.iter().max_by(|a, b| close(a).total_cmp(&close(b))).filter(|tool| close(tool) > 0.8);
+    let failure = Failure::new(format!("the server has no tool `{}`", plain(name)));
+    match closest {
+        Some(tool) => failure.hint(format!("did you mean `{}`?", plain(&tool.name))),
+        None => failure.hint(format!("`{}` lists the tools", target.typed("tenure tools", ""))),
+    }
 }
 
 fn render(tools: &[Tool], paint: Paint) -> String {

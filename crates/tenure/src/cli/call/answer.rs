@@ -27,7 +27,7 @@ pub(super) fn print(result: &Value, form: Form) -> Result<ExitCode, Failure> {
     if is_error && form != Form::Whole {
         note(for_terminal(&printed, std::io::stderr().is_terminal()).trim_end());
     } else if !printed.is_empty() {
-        say(&for_terminal(&printed, std::io::stdout().is_terminal()))?;
+        say(&for_stdout(&printed))?;
     }
     Ok(if is_error { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -40,7 +40,7 @@ fn pretty(value: &Value) -> String {
 fn without_cookie(result: &Value) -> Value {
     let mut result = result.clone();
     if let Some(meta) = result.get_mut("_meta").and_then(Value::as_object_mut) {
-        for dialect in [Dialect::Strawman, Dialect::Sep] {
+        for dialect in [Dialect::Strawman, Dialect::Sep, Dialect::Extension] {
             meta.remove(dialect.meta_key());
         }
         if meta.is_empty()
@@ -58,7 +58,8 @@ fn text(result: &Value) -> String {
     contents.map(|content| format!("{}\n", part(content).trim_end_matches('\n'))).collect()
 }
 
-fn part(content: &Value) -> String {
+/// One piece of content as text. What is no text is named.
+pub(in crate::cli) fn part(content: &Value) -> String {
     let field = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
     match content["type"].as_str() {
         Some("text") => field(content, "text"),
@@ -70,6 +71,11 @@ fn part(content: &Value) -> String {
         Some(kind) => format!("[{kind} {}; `--raw` shows it]", field(content, "mimeType")),
         None => String::new(),
     }
+}
+
+/// What is printed on standard output.
+pub(in crate::cli) fn for_stdout(text: &str) -> String {
+    for_terminal(text, std::io::stdout().is_terminal())
 }
 
 /// On a terminal, what would steer it is left out; a file gets what the tool gave.

@@ -1,16 +1,58 @@
-//! A tool's arguments as they are typed: JSON, a file, standard input, or pairs.
+//! Arguments as they are typed: JSON, a file, standard input, or pairs, whose values get the type that a tool asks for.
 
 use std::io::Read;
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use crate::cli::Failure;
+use crate::cli::{Failure, schema};
+
+/// What was typed.
+#[derive(Clone, PartialEq, Debug)]
+pub(in crate::cli) enum Given {
+    Object(JsonObject),
+    Pairs(Vec<Pair>),
+}
+
+/// `key=text`, or `key:=json`.
+#[derive(Clone, PartialEq, Debug)]
+pub(in crate::cli) enum Pair {
+    Text(String, String),
+    Json(String, Value),
+}
+
+impl Given {
+    /// Whether something in it can be of several types.
+    pub(in crate::cli) fn has_pairs(&self) -> bool {
+        matches!(self, Self::Pairs(pairs) if pairs.iter().any(|pair| matches!(pair, Pair::Text(..))))
+    }
+
+    /// The arguments, with texts as they are.
+    pub(in crate::cli) fn into_object(self) -> JsonObject {
+        self.typed(&Value::Null).unwrap_or_default()
+    }
+
+    /// The arguments, with texts in the types that a tool's schema asks for.
+    pub(in crate::cli) fn typed(self, tool: &Value) -> Result<JsonObject, Failure> {
+        let typed = |pair| match pair {
+            Pair::Json(key, value) => Ok((key, value)),
+            Pair::Text(key, text) => {
+                let value = schema::value_of(&text, &tool["properties"][&key])
+                    .map_err(|why| Failure::new(format!("`{key}` cannot be `{text}`: {why}")))?;
+                Ok((key, value))
+            }
+        };
+        match self {
+            Self::Object(arguments) => Ok(arguments),
+            Self::Pairs(pairs) => pairs.into_iter().map(typed).collect(),
+        }
+    }
+}
 
 /// Reads the words after the tool's name. None at all are no arguments.
-pub(super) fn read(words: &[String]) -> Result<JsonObject, Failure> {
+pub(in crate::cli) fn read(words: &[String]) -> Result<Given, Failure> {
     match words {
-        [] => Ok(JsonObject::new()),
+        [] => Ok(Given::Object(JsonObject::new())),
         [word] if word == "-" => {
             let mut text = String::new();
             std::io::stdin()
@@ -25,19 +67,19 @@ pub(super) fn read(words: &[String]) -> Result<JsonObject, Failure> {
             object(&text, &format!("`{path}`"))
         }
         [word] if word.trim_start().starts_with(['{', '[', '"']) => object(word, "the tool's arguments"),
-        pairs => pairs.iter().map(|word| pair(word)).collect(),
+        pairs => Ok(Given::Pairs(pairs.iter().map(|word| pair(word)).collect::<Result<_, _>>()?)),
     }
 }
 
-fn object(text: &str, whence: &str) -> Result<JsonObject, Failure> {
+fn object(text: &str, whence: &str) -> Result<Given, Failure> {
     match serde_json::from_str(text) {
-        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(Value::Object(arguments)) => Ok(Given::Object(arguments)),
         Ok(_) => Err(Failure::new(format!("{whence}: not a JSON object")).hint(example())),
         Err(error) => Err(Failure::new(format!("{whence}: not JSON")).caused_by(error).hint(example())),
     }
 }
 
-fn pair(word: &str) -> Result<(String, Value), Failure> {
+fn pair(word: &str) -> Result<Pair, Failure> {
     let Some((key, value)) = word.split_once('=').filter(|(key, _)| !key.is_empty()) else {
         return Err(Failure::new(format!("`{word}` is no argument")).hint(example()));
     };
@@ -48,9 +90,9 @@ fn pair(word: &str) -> Result<(String, Value), Failure> {
                     .caused_by(error)
                     .hint(format!("a text is written `{key}={value}`"))
             })?;
-            Ok((key.to_owned(), value))
+            Ok(Pair::Json(key.to_owned(), value))
         }
-        None => Ok((key.to_owned(), Value::from(value))),
+        None => Ok(Pair::Text(key.to_owned(), value.to_owned())),
     }
 }
 
@@ -64,7 +106,7 @@ mod tests {
 
     fn given(words: &[&str]) -> Result<Value, String> {
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-        read(&words).map(Value::Object).map_err(|failure| failure.to_string())
+        read(&words).map(|given| Value::Object(given.into_object())).map_err(|failure| failure.to_string())
     }
 
     #[test]
@@ -84,6 +126,25 @@ mod tests {
         for (words, arguments) in table {
             assert_eq!(given(words), Ok(arguments), "{words:?}");
         }
+    }
+
+    #[test]
+    fn values_get_the_type_that_the_tool_asks_for() {
+        use serde_json::json;
+        let tool = json!({ "properties": { "n": { "type": "integer" }, "on": { "type": "boolean" } } });
+        let typed = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+            read(&words).unwrap().typed(&tool).map(Value::Object).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(
+            typed(&["n=3", "on=true", "text=4", "deep:=[1]"]),
+            Ok(json!({ "n": 3, "on": true, "text": "4", "deep": [1] }))
+        );
+        assert_eq!(typed(&[r#"{"n":"3"}"#]), Ok(json!({ "n": "3" })), "JSON is taken as it is");
+        expect_test::expect![[r"
+            error: `n` cannot be `three`: expected whole number
+        "]]
+        .assert_eq(&typed(&["n=three"]).unwrap_err());
     }
 
     #[test]

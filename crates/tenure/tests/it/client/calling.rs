@@ -22,12 +22,14 @@ async fn a_result_is_printed_as_text_as_structure_or_whole() {
         home.told(&["call", url, "notebook_read", "--json"]).await,
         "{\n  \"notes\": [\n    \"one\"\n  ]\n}\n"
     );
-    let whole: Value =
-        serde_json::from_str(&home.told(&["call", url, "notebook_read", "--raw"]).await).unwrap();
+    let raw = home.told(&["call", url, "notebook_read", "--raw", "--era", "legacy"]).await;
+    let whole: Value = serde_json::from_str(&raw).unwrap();
     let text = r#"{"notes":["one"]}"#;
     let expected =
         json!({ "content": [{ "type": "text", "text": text }], "structuredContent": { "notes": ["one"] } });
     assert_eq!(whole, expected);
+    let raw = home.told(&["call", url, "notebook_read", "--raw"]).await;
+    assert!(raw.contains("resultType") && !raw.contains("sess-"), "{raw}");
     // A tool without structured content.
     let listed = home.call(&[url, "public_echo", "text=hi"]).await;
     assert_eq!(listed, json!([{ "type": "text", "text": "hi" }]));
@@ -112,21 +114,28 @@ async fn the_logs_of_the_server_are_shown_on_demand() {
 
 #[tokio::test]
 async fn an_interrupt_ends_the_call_here_and_there() {
-    let home = Home::new();
-    let server = home.serve(&[]).await;
-    let mut command =
-        home.command(&["call", &server.url, "count_slowly", "to:=1000", "interval_ms:=10000", "tag=x", "-v"]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    within("the first number", lines.next_line()).await.unwrap().unwrap();
-    let id = child.id().unwrap().to_string();
-    assert!(Command::new("kill").args(["-s", "INT", &id]).status().await.unwrap().success());
-    let status = within("the command ends", child.wait()).await.unwrap();
-    assert_eq!(status.code(), Some(130));
-    // The session of the connection is ended with it; the data session is another matter.
-    let rows = home.place.rows(&[]).await;
-    assert_eq!((rows.len(), &rows[0]["state"]), (1, &json!("ended")));
-    assert_eq!(home.sessions(&[]).await[0]["state"], "active");
+    for era in ["legacy", "modern"] {
+        let home = Home::new();
+        let server = home.serve(&[]).await;
+        let call = ["call", &server.url, "count_slowly", "to=1000", "interval_ms=10000", "tag=x", "-v"];
+        let mut command = home.command(&[&call[..], &["--era", era]].concat());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        within("the first number", lines.next_line()).await.unwrap().unwrap();
+        let id = child.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-s", "INT", &id]).status().await.unwrap().success());
+        let status = within("the command ends", child.wait()).await.unwrap();
+        assert_eq!(status.code(), Some(130));
+        // The session of the connection, where there is one, is ended with it; the data session is another matter.
+        let rows = home.place.rows(&[]).await;
+        let states: Vec<_> = rows.iter().map(|row| row["state"].clone()).collect();
+        assert_eq!(states, if era == "legacy" { vec![json!("ended")] } else { Vec::new() });
+        within("the call ends at the server", async {
+            while !home.place.told(&["calls", "--json"]).await.is_empty() {}
+        })
+        .await;
+        assert_eq!(home.sessions(&[]).await[0]["state"], "active");
+    }
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ async fn what_is_deleted_is_gone_at_the_server_as_well() {
     assert!(home.ids(&[]).await.is_empty());
     for id in &ids {
         let refused = home.refused(&["call", url, "notebook_read", "--session", id]).await;
-        assert!(refused.contains("session_deleted"), "{refused}");
+        assert!(refused.contains("it was deleted"), "{refused}");
     }
 }
 

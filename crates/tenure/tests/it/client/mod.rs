@@ -2,6 +2,7 @@
 
 mod calling;
 mod choosing;
+mod eras;
 mod going_on;
 mod home;
 mod many;

@@ -6,7 +6,19 @@ use crate::cli::process::run;
 
 #[tokio::test]
 async fn every_client_command_explains_itself_with_examples() {
-    for command in ["call", "tools", "jar", "jar list", "jar use", "jar new", "jar clear", "jar forget"] {
+    for command in [
+        "call",
+        "tools",
+        "resources",
+        "read",
+        "prompts",
+        "jar",
+        "jar list",
+        "jar use",
+        "jar new",
+        "jar clear",
+        "jar forget",
+    ] {
         let arguments: Vec<_> = command.split(' ').chain(["--help"]).collect();
         let said = run(&arguments).await;
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""));

@@ -1,0 +1,200 @@
+//! `tenure resources` and `tenure read`: what a server has to read, and one piece of it.
+
+use std::io::{IsTerminal, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use rmcp::model::{ReadResourceRequest, ReadResourceRequestParams};
+use serde_json::{Value, json};
+use tenure_client::{Create, Jar, Options};
+
+use super::connect::{ConnectArgs, Connection, as_json, block_on, close, lines, offers, unanswered};
+use super::paint::{Paint, Tone};
+use super::table::{Cell, Side, table};
+use super::target::{JarArgs, Target};
+use super::words::{plain, short};
+use super::{Failure, note, say};
+
+/// Letters of a description that are shown.
+const DESCRIPTION: usize = 70;
+
+#[derive(Args, Debug)]
+pub(super) struct ResourcesArgs {
+    /// The server's URL; left out if a command follows `--`.
+    #[arg(value_name = "URL")]
+    words: Vec<String>,
+    /// The command that starts the server, with its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+    /// Print JSON, one resource or template a line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ReadArgs {
+    /// The server's URL (left out if a command follows `--`), and the URI of the resource.
+    #[arg(required = true, value_name = "WORD")]
+    words: Vec<String>,
+    /// The command that starts the server, with its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+    /// Print the list of contents as JSON, each with its URI and its type.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    jar: JarArgs,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+pub(super) fn list(args: &ResourcesArgs) -> Result<(), Failure> {
+    let target = Target::alone(&args.words, &args.command)?;
+    block_on(list_from(args, &target))
+}
+
+pub(super) fn read(args: &ReadArgs) -> Result<(), Failure> {
+    let (target, rest) = Target::split(&args.words, &args.command)?;
+    match rest {
+        [uri] => block_on(read_from(args, &target, uri)),
+        [] => {
+            let list = target.typed("tenure resources", "");
+            Err(Failure::new("no resource to read").hint(format!("`{list}` lists the resources")))
+        }
+        [_, word, ..] => {
+            Err(Failure::new(format!("`{word}` is one word too many")).hint("read one resource at a time"))
+        }
+    }
+}
+
+async fn list_from(args: &ResourcesArgs, target: &Target) -> Result<(), Failure> {
+    let options = Options { create: Create::Never, ..Options::new(Jar::in_memory()) };
+    let connection = args.connect.connect(target, None, args.connect.listener(), options).await?;
+    let listed = listed(args, target, &connection).await;
+    let said = listed.and_then(|(resources, templates)| {
+        if args.json {
+            return say(&lines(resources.iter().chain(&templates)));
+        }
+        if resources.is_empty() && templates.is_empty() {
+            note("no resources");
+            return Ok(());
+        }
+        say(&render(&resources, &templates, Paint::stdout()))
+    });
+    close(connection).await;
+    said
+}
+
+async fn listed(
+    args: &ResourcesArgs,
+    target: &Target,
+    connection: &Connection,
+) -> Result<(Vec<Value>, Vec<Value>), Failure> {
+    if !offers(connection, |offered| offered.resources.is_some()) {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let connect = &args.connect;
+    let resources = connect.within("`resources/list`", target, connection.list_all_resources()).await?;
+    let templates = connection.list_all_resource_templates();
+    // Many servers that have resources do not know templates.
+    let templates = match connect.within("`resources/templates/list`", target, templates).await {
+        Ok(templates) => templates,
+        Err(failure) => {
+            tracing::debug!(%failure, "no templates");
+            Vec::new()
+        }
+    };
+    Ok((as_json(&resources), as_json(&templates)))
+}
+
+fn render(resources: &[Value], templates: &[Value], paint: Paint) -> String {
+    let titles = [("URI", Side::Left), ("TYPE", Side::Left), ("DESCRIPTION", Side::Left)];
+    let row = |resource: &Value| {
+        let text = |key: &str| resource[key].as_str().filter(|text| !text.trim().is_empty());
+        let uri = text("uri").or(text("uriTemplate")).unwrap_or_default();
+        let about = text("description").or(text("title")).or(text("name")).unwrap_or_default();
+        let about = about.trim().lines().next().unwrap_or_default();
+        vec![
+            Cell::new(plain(uri)).tone(Tone::Title),
+            Cell::new(plain(text("mimeType").unwrap_or("-"))).tone(Tone::Quiet),
+            Cell::new(short(&plain(about), DESCRIPTION)),
+        ]
+    };
+    table(&titles, &resources.iter().chain(templates).map(row).collect::<Vec<_>>(), paint)
+}
+
+async fn read_from(args: &ReadArgs, target: &Target, uri: &str) -> Result<(), Failure> {
+    let listener = args.connect.listener();
+    // What is there to read may depend on the session in use; one is not begun for that alone.
+    let options = Options { create: Create::WhenRequired, ..Options::new(args.jar.open()?) };
+    let connecting = args.connect.connect(target, args.jar.principal(), listener.clone(), options);
+    let connection = connecting.await?;
+    let request = ReadResourceRequest::new(ReadResourceRequestParams::new(uri));
+    let answer = connection.request(request, &args.connect.call_options(&listener)).await;
+    listener.finish();
+    let printed = match answer {
+        Ok(result) => print(&json!(result), args.json),
+        Err(error) => Err(unanswered(&error, &format!("`{}`", plain(uri)), target, &args.connect)),
+    };
+    close(connection).await;
+    printed
+}
+
+fn print(result: &Value, is_json: bool) -> Result<(), Failure> {
+    let contents = result["contents"].as_array().cloned().unwrap_or_default();
+    if is_json {
+        return say(&format!("{:#}\n", Value::Array(contents)));
+    }
+    for content in &contents {
+        if let Some(text) = content["text"].as_str() {
+            say(&super::call::for_stdout(text))?;
+            if !text.ends_with('\n') && std::io::stdout().is_terminal() {
+                say("\n")?;
+            }
+        } else if let Some(blob) = content["blob"].as_str() {
+            print_bytes(blob, content)?;
+        }
+    }
+    Ok(())
+}
+
+fn print_bytes(blob: &str, content: &Value) -> Result<(), Failure> {
+    let bytes = STANDARD.decode(blob).map_err(|error| {
+        Failure::new("the server sent bytes that cannot be read").because(error.to_string())
+    })?;
+    if std::io::stdout().is_terminal() {
+        let kind = plain(content["mimeType"].as_str().unwrap_or("bytes"));
+        note(&format!("[{kind}, {} bytes; send them to a file with `>`]", bytes.len()));
+        return Ok(());
+    }
+    match std::io::stdout().write_all(&bytes) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new("cannot write to standard output").caused_by(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_and_templates_are_one_table() {
+        let resources = [
+            json!({ "uri": "demo://a", "name": "a", "mimeType": "text/plain", "description": "The first\nof two" }),
+            json!({ "uri": "demo://b", "name": "b", "title": "The second" }),
+        ];
+        let templates = [json!({ "uriTemplate": "demo://{id}", "name": "any" })];
+        expect_test::expect![[r"
+            URI          TYPE        DESCRIPTION
+            demo://a     text/plain  The first
+            demo://b     -           The second
+            demo://{id}  -           any
+        "]]
+        .assert_eq(&render(&resources, &templates, Paint::of(false)));
+    }
+}
