@@ -74,6 +74,7 @@ pub(super) fn record(number: u64, now: Time) -> Bytes {
         next_stream: 0,
         route: None,
         server: None,
+        idle_ms: None,
         metadata: serde_json::Map::new(),
     };
     record.encode()

@@ -58,6 +58,9 @@ pub struct SessionRecord {
     /// The server that it was last linked to; `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Fingerprint>,
+    /// The idle time in ms that the record's deadline was made with, 0 for none; missing if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_ms: Option<u64>,
     /// What operators and embedders attached.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,

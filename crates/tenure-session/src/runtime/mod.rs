@@ -17,6 +17,7 @@ mod call;
 mod census;
 mod deadline;
 mod drain;
+mod due;
 mod ending;
 mod finish;
 mod link;

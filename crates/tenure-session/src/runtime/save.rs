@@ -109,6 +109,7 @@ impl Session {
             next_stream: u64::from(state.next_stream),
             route: self.route.name().map(str::to_owned),
             server: self.inner.servers.at(&self.route).cloned(),
+            idle_ms: Some(super::due::idle_ms(&self.inner.limits)),
             metadata,
         };
         (record.encode(), self.due_in_store(last_used))

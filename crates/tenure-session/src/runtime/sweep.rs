@@ -91,7 +91,17 @@ async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<
         return Ok(false);
     }
     match Kept::decode(&record.value) {
-        Ok(Kept::Session(session)) => {
+        Ok(Kept::Session(mut session)) => {
+            let due = super::due::due(&session, record.deadline, &inner.limits);
+            if due.is_none_or(|due| inner.clock.now() < due) {
+                // It was written with a shorter idle time than is in force now.
+                session.idle_ms = Some(super::due::idle_ms(&inner.limits));
+                return match inner.store.put(key, session.encode(), Expected::Version(version), due).await {
+                    Ok(_) => Ok(true),
+                    Err(StoreError::Conflict { .. }) => Ok(false),
+                    Err(error) => Err(error),
+                };
+            }
             let dormant = super::wake::Dormant { key: key.key, version, record: session };
             inner.end_dormant(&dormant, End::Expired).await
         }

@@ -142,6 +142,7 @@ pub(super) async fn dormant(
         Ok(Kept::Session(record))
             if record.owner.as_deref() == principal.name() && record.route.as_deref() == route.name() =>
         {
+            let deadline = super::due::due(&record, deadline, &inner.limits);
             let dormant = Dormant { key, version, record };
             // Who is being woken is in use, however long that takes.
             if deadline.is_none_or(|deadline| inner.clock.now() < deadline) || inner.waking.contains(&key) {
