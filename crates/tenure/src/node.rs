@@ -1,6 +1,7 @@
 //! A running Tenure process, or one inside a test.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tenure_session::data::KindOfState;
@@ -16,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::cli::Failure;
 use crate::config::Config;
-use crate::control::{Control, HandOver};
+use crate::control::{self, Control, HandOver};
 use crate::operator::{DataDesk, Operator};
 use crate::socket::Socket;
 use crate::stopping::{self, ControlEnd};
@@ -42,12 +43,14 @@ impl Node {
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
-        Self::serve(config, wire::served(config)?, Socket::bind(config.listen)?).await
+        Self::serve(config, wire::served(config)?, Socket::bind(config.listen)?, None).await
     }
 
     /// The same on a socket that listens already. If another process has the store open, it is waited for.
     pub(crate) async fn start_on(config: &Config, socket: Socket) -> Result<Self, Failure> {
-        Self::serve(config, wire::served(config)?, socket).await
+        // Only for a process of its own: several nodes in one process are a test's or an embedder's.
+        let memory = (config.store == "memory:").then(|| control::memory_socket(config)).flatten();
+        Self::serve(config, wire::served(config)?, socket, memory).await
     }
 
     /// Starts a server with this backend behind it.
@@ -67,10 +70,15 @@ impl Node {
         backend: Arc<dyn Backend>,
         kinds: Vec<KindOfState>,
     ) -> Result<Self, Failure> {
-        Self::serve(config, Served::embedded(backend, kinds), Socket::bind(config.listen)?).await
+        Self::serve(config, Served::embedded(backend, kinds), Socket::bind(config.listen)?, None).await
     }
 
-    async fn serve(config: &Config, served: Served, socket: Socket) -> Result<Self, Failure> {
+    async fn serve(
+        config: &Config,
+        served: Served,
+        socket: Socket,
+        memory: Option<PathBuf>,
+    ) -> Result<Self, Failure> {
         let after_us = socket.after_us;
         let shared = socket.listener.try_clone();
         let shared = shared.map_err(|error| Failure::new("cannot share the socket").caused_by(error))?;
@@ -99,7 +107,12 @@ impl Node {
         let operator =
             Operator::online(store.clone(), sessions.clone(), data).with_exchanges(exchanges.clone());
         let offered = Some(hand_over.clone());
-        let control = folder.and_then(|folder| Control::bind(&folder, operator, offered));
+        let control = match (folder, memory) {
+            (Some(folder), _) => Control::bind(&folder, operator, offered),
+            // There is no store that another process could go on with.
+            (None, Some(path)) => Control::bind_at(path, operator, None),
+            (None, None) => None,
+        };
         let passing = hand_over.clone();
         tasks.spawn(async move {
             tokio::join!(served, watched(control, end));

@@ -82,6 +82,17 @@ pub(crate) fn is_store(folder: &Path) -> bool {
 /// The folder of stores in the user's folder for Tenure.
 const STORES: &str = "stores";
 
+/// The user's folder for the control sockets of servers that keep their sessions in memory.
+pub(crate) fn running_folder() -> Option<PathBuf> {
+    let runtime = dirs::runtime_dir().map(|folder| folder.join("tenure"));
+    Some(runtime.or_else(base)?.join("running"))
+}
+
+/// What the server that the configuration names is called among others of this user.
+pub(crate) fn server_name(config: &Config) -> String {
+    folder_name(config)
+}
+
 fn base() -> Option<PathBuf> {
     Some(dirs::data_local_dir()?.join("tenure"))
 }

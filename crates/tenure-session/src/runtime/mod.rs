@@ -10,6 +10,7 @@
 //! (events out), `backlog` (what the log did not take), `save` (the record), `sleep`, `wake`, `servers` (whose it is) and `reopen` (dormant and back), `relink` (another server), `deadline` and `sweep`
 //! (expiry), `owner` and `news` (what servers say), `ending` (the end of one session), `operate` (what operators do), `drain` (shutdown).
 
+mod annotate;
 mod ask;
 mod backlog;
 mod birth;
@@ -38,6 +39,7 @@ mod sweep;
 mod take_back;
 mod wake;
 
+pub use annotate::annotate;
 pub use call::Answer;
 pub(crate) use census::{Census, Leaving, Seat};
 pub(crate) use finish::finish;

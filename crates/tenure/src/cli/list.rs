@@ -1,4 +1,4 @@
-//! `tenure sessions list`: walks through the whole store and shows the most recently used sessions.
+//! `tenure sessions list`: walks through the whole store and shows the most recently used sessions, those that live first.
 //!
 //! The store has sessions in the order of their keys, which means nothing to people, so all pages are looked at
 //! and the newest are kept. What takes a look at a session's events is asked for those alone that are shown.
@@ -17,6 +17,9 @@ use super::table::{Cell, Side, table};
 use super::{Failure, note, say, words};
 use crate::operator::{LONG, Row, State, now, parse_key};
 use crate::times::{ago, short};
+
+/// Letters of a client's name that are shown.
+const CLIENT: usize = 24;
 
 /// Rows that are asked for at once.
 const PAGE: usize = 500;
@@ -72,6 +75,9 @@ pub(super) async fn run(args: &ListArgs) -> Result<(), Failure> {
         note(&format!("{} of {found} sessions; `--limit {found}` shows all", rows.len()));
     }
     if !args.json {
+        if let Some(pid) = reach.pid().await.filter(|_| !rows.is_empty()) {
+            note(&format!("of the server that runs as process {pid}"));
+        }
         match reach.data_count().await? {
             0 => {}
             count => {
@@ -97,7 +103,7 @@ async fn newest(reach: &Reach, args: &ListArgs) -> Result<(Vec<Row>, usize), Fai
         after = page.next.as_deref().and_then(parse_key);
         // Now and then, so that neither the memory nor the sorting grows with the store.
         if after.is_none() || rows.len() > limit.saturating_mul(2) {
-            rows.sort_by_key(|row: &Row| std::cmp::Reverse(last_seen(row)));
+            rows.sort_by_key(|row: &Row| (has_ended(row), std::cmp::Reverse(last_seen(row))));
             rows.truncate(limit);
         }
         if after.is_none() {
@@ -121,14 +127,20 @@ impl ListArgs {
     }
 }
 
+/// What is over is of less interest, however recent.
+fn has_ended(row: &Row) -> bool {
+    matches!(row.state, State::Ended | State::Unreadable)
+}
+
 fn last_seen(row: &Row) -> u64 {
     row.ended.or(row.last_used).unwrap_or(0)
 }
 
 /// The rows as a table.
 fn render(rows: &[Row], now: Time, paint: Paint) -> String {
-    const TITLES: [(&str, Side); 10] = [
+    const TITLES: [(&str, Side); 11] = [
         ("SESSION", Side::Left),
+        ("CLIENT", Side::Left),
         ("BACKEND", Side::Left),
         ("OWNER", Side::Left),
         ("REVISION", Side::Left),
@@ -146,6 +158,7 @@ fn render(rows: &[Row], now: Time, paint: Paint) -> String {
     let row = |row: &Row| {
         let mut cells = vec![
             Cell::new(&row.label).tone(Tone::Title),
+            known(row.client.as_deref().map(|name| words::short(&words::plain(name), CLIENT))),
             known(row.backend.clone()),
             Cell::new(row.owner.as_deref().unwrap_or("anonymous")),
             known(row.revision.clone()),
@@ -157,7 +170,7 @@ fn render(rows: &[Row], now: Time, paint: Paint) -> String {
             count(row.events),
         ];
         if !backends {
-            cells.remove(1);
+            cells.remove(2);
         }
         cells
     };
@@ -224,7 +237,7 @@ mod tests {
         let key = "0".repeat(32);
         let rows = [
             row(json!({
-                "key": key, "label": "s-00000001", "state": "awake", "revision": "2025-11-25", "phase": "initialized",
+                "key": key, "label": "s-00000001", "state": "awake", "client_name": "claude-code", "revision": "2025-11-25", "phase": "initialized",
                 "created": now.0 - 7_200_000, "last_used": now.0 - 500, "calls": 2, "oldest_call": now.0 - 252_000,
                 "readers": 1, "events": 17,
             })),
@@ -243,12 +256,12 @@ mod tests {
             row(json!({ "key": key, "label": "s-00000005", "state": "unreadable" })),
         ];
         expect_test::expect![[r"
-            SESSION     OWNER      REVISION    STATE                 CREATED  LAST USED  CALLS   READERS  EVENTS
-            s-00000001  anonymous  2025-11-25  awake                 2h ago   now        2 (4m)        1      17
-            s-00000002  alice      2025-06-18  awake (initializing)  5s ago   5s ago     0             0       0
-            s-00000003  anonymous  2025-11-25  dormant               11d ago  1h ago     1             -       3
-            s-00000004  anonymous  -           ended (revoked)       -        1m ago     -             -       -
-            s-00000005  anonymous  -           unreadable            -        -          -             -       -
+            SESSION     CLIENT       OWNER      REVISION    STATE                 CREATED  LAST USED  CALLS   READERS  EVENTS
+            s-00000001  claude-code  anonymous  2025-11-25  awake                 2h ago   now        2 (4m)        1      17
+            s-00000002  -            alice      2025-06-18  awake (initializing)  5s ago   5s ago     0             0       0
+            s-00000003  -            anonymous  2025-11-25  dormant               11d ago  1h ago     1             -       3
+            s-00000004  -            anonymous  -           ended (revoked)       -        1m ago     -             -       -
+            s-00000005  -            anonymous  -           unreadable            -        -          -             -       -
         "]]
         .assert_eq(&render(&rows, now, Paint::of(false)));
         let coloured = render(&rows, now, Paint::of(true));

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use tenure_session::SessionKey;
-use tenure_session::runtime::Existing;
+use tenure_session::runtime::{Existing, Metadata};
 
 use super::{Failure, note, sources};
 use crate::config::Config;
-use crate::control::Client;
+use crate::control::{Client, memory_servers};
 use crate::operator::{Calls, DataDesk, Detail, Operator, Page, Prefix, Revoked, Saved};
 use crate::servers;
 use crate::stores::{self, OwnStore};
@@ -21,9 +21,9 @@ pub(super) struct StoreArgs {
     /// The store: disk:PATH; also TENURE_STORE. [default: the user's own store, if there is one or one is served]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// The user's own store of that name, as `tenure store list` shows it.
+    /// The user's own store of that name, as `tenure store list` shows it; with `--store memory:` the server of that name.
     // Under an id of its own: some commands take a name too.
-    #[arg(long = "name", id = "store_name", value_name = "NAME", conflicts_with = "store")]
+    #[arg(long = "name", id = "store_name", value_name = "NAME")]
     store_name: Option<String>,
     /// A file with the key that encrypts the store. A server that has the store open needs no key from you.
     #[arg(long, value_name = "FILE")]
@@ -58,9 +58,56 @@ impl StoreArgs {
         Ok(config)
     }
 
+    /// The server in whose memory the sessions are, if that is what is meant: it is said, or there is nothing else.
+    async fn in_memory(&self, config: &Config, absent: Absent) -> Result<Option<Client>, Failure> {
+        let is_said = config.store == "memory:";
+        if self.store.is_some() && self.store_name.is_some() && !is_said {
+            return Err(Failure::new("`--store` and `--name` both say which store is meant")
+                .hint("leave out one of them; only servers with `--store memory:` have a name beside it"));
+        }
+        let is_open = config.store == "disk:"
+            && config.name.is_none()
+            && !servers::are_named(config)
+            && stores::given_folder().is_none();
+        // As among stores: without a word about it, the one whose server runs.
+        if !is_said && (!is_open || absent == Absent::Make || is_any_served().await) {
+            return Ok(None);
+        }
+        let mut running = memory_servers().await;
+        if let Some(name) = config.name.as_ref().filter(|_| is_said) {
+            running.retain(|server| server.is_called(name));
+        }
+        match running.len() {
+            1 => {
+                let server = running.remove(0);
+                note(&format!("of `{}`, which keeps its sessions in memory", server.name));
+                Ok(Some(server.client))
+            }
+            0 if is_said => Err(Failure::new(match &config.name {
+                Some(name) => {
+                    format!("no server that runs and is called `{name}` keeps its sessions in memory")
+                }
+                None => "no server that runs keeps its sessions in memory".to_owned(),
+            })
+            .hint("`tenure serve --store memory:` does, as long as it runs, for the user who started it")),
+            0 => Ok(None),
+            _ => {
+                let names: String = running
+                    .iter()
+                    .map(|server| format!("\n  --store memory: --name {}", server.name))
+                    .collect();
+                Err(Failure::new(format!("several servers keep their sessions in memory:{names}"))
+                    .hint("add one of these to the command"))
+            }
+        }
+    }
+
     /// Finds the server that has the store open, or opens it.
     pub(super) async fn reach(&self, absent: Absent) -> Result<Reach, Failure> {
         let config = self.config()?;
+        if let Some(client) = self.in_memory(&config, absent).await? {
+            return Ok(Reach::Server(client));
+        }
         let url = place(&config, absent).await?;
         let folder = match absent {
             Absent::Refuse => wire::existing_folder(&url)?,
@@ -120,6 +167,16 @@ pub(super) async fn place(config: &Config, absent: Absent) -> Result<String, Fai
     }
 }
 
+/// Whether a server has one of the user's own stores open.
+async fn is_any_served() -> bool {
+    for store in stores::own_stores() {
+        if Client::find(&store.folder).await.is_some() {
+            return true;
+        }
+    }
+    false
+}
+
 fn several(own: &[OwnStore], served: &[OwnStore]) -> Failure {
     let mut what = "there are several stores:".to_owned();
     for store in own {
@@ -140,6 +197,14 @@ pub(super) fn say_which(store: &OwnStore) -> String {
 }
 
 impl Reach {
+    /// The process of the server that has the store open, if one has.
+    pub(super) async fn pid(&self) -> Option<i32> {
+        match self {
+            Self::Server(client) => client.pid().await,
+            Self::Here(_) => None,
+        }
+    }
+
     pub(super) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<Page, Failure> {
         match self {
             Self::Server(client) => client.page(after, limit).await,
@@ -173,6 +238,17 @@ impl Reach {
         match self {
             Self::Server(client) => client.revoke(key).await,
             Self::Here(operator) => operator.revoke(key).await,
+        }
+    }
+
+    pub(super) async fn annotate(
+        &self,
+        key: SessionKey,
+        changes: &Metadata,
+    ) -> Result<Option<Metadata>, Failure> {
+        match self {
+            Self::Server(client) => client.annotate(key, changes).await,
+            Self::Here(operator) => operator.annotate(key, changes).await,
         }
     }
 

@@ -6,6 +6,7 @@
 use clap::{Args, Subcommand};
 use tenure_session::{SessionId, SessionKey};
 
+use super::call::arguments;
 use super::list::{self, ListArgs};
 use super::moving::{self, ExportArgs, ImportArgs};
 use super::reach::{Absent, Reach, StoreArgs};
@@ -17,7 +18,7 @@ const MATCHES: usize = 10;
 
 #[derive(Subcommand, Debug)]
 pub(super) enum Command {
-    /// List sessions, the most recently used first.
+    /// List sessions: those that live first, and of each kind the most recently used.
     #[command(after_help = "\
 States:
   awake      in the memory of a running server
@@ -44,6 +45,14 @@ Requests in flight are answered with an error, streams are closed, events are fo
 Example:
   tenure sessions revoke s-4f3a9c01 s-77aa0b12")]
     Revoke(RevokeArgs),
+    /// Attach notes to a session, for operators and for servers in this process.
+    #[command(after_help = "\
+`key=text` sets a text, `key:=json` any JSON, and `key:=null` removes. `show` shows what there is.
+
+Examples:
+  tenure sessions set s-4f3a9c01 ticket=4711 priority:=2
+  tenure sessions set s-4f3a9c01 ticket:=null")]
+    Set(SetArgs),
     /// Write sessions to a file, one JSON object a line.
     #[command(after_help = "\
 The file holds no secret ids, only a hash of each: nobody can use a session with it. It does hold \
@@ -99,6 +108,17 @@ pub(super) struct RevokeArgs {
     store: StoreArgs,
 }
 
+#[derive(Args, Debug)]
+pub(super) struct SetArgs {
+    /// The session: its key, the first digits of it, or its label.
+    key: String,
+    /// What to attach: `key=text` or `key:=json`.
+    #[arg(required = true, value_name = "KEY=VALUE")]
+    pairs: Vec<String>,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
 pub(super) fn run(command: Command) -> Result<(), Failure> {
     block_on(async {
         match command {
@@ -110,11 +130,23 @@ pub(super) fn run(command: Command) -> Result<(), Failure> {
                 say(&if args.json { show::json(&detail) } else { show::text(&detail) })
             }
             Command::Revoke(args) => revoke(&args).await,
+            Command::Set(args) => set(&args).await,
             Command::Export(args) => moving::export(&args).await,
             Command::Import(args) => moving::import(&args).await,
             Command::Data(command) => data::run(command).await,
         }
     })
+}
+
+async fn set(args: &SetArgs) -> Result<(), Failure> {
+    let changes = arguments::read(&args.pairs)?.into_object();
+    let reach = args.store.reach(Absent::Refuse).await?;
+    let key = resolve(&reach, &args.key).await?;
+    let metadata = reach
+        .annotate(key, &changes)
+        .await?
+        .ok_or_else(|| Failure::new(format!("{} is over, so nothing can be attached to it", key.label())))?;
+    say(&format!("{:#}\n", serde_json::Value::Object(metadata)))
 }
 
 async fn revoke(args: &RevokeArgs) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ use hyper::{Method, Request, Response, StatusCode, http};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tenure_session::SessionKey;
-use tenure_session::runtime::Existing;
+use tenure_session::runtime::{Existing, Metadata};
 use tokio::net::UnixStream;
 use tokio_util::task::TaskTracker;
 
@@ -42,6 +42,17 @@ impl Client {
         client.connect().await.ok().map(|_| client)
     }
 
+    /// The server at a socket, if it answers.
+    pub(super) async fn at(socket: PathBuf) -> io::Result<Self> {
+        let client = Self { socket, tasks: TaskTracker::new() };
+        client.connect().await.map(|_| client)
+    }
+
+    /// The process of the server, if the system tells.
+    pub(crate) async fn pid(&self) -> Option<i32> {
+        self.connect().await.ok()?.peer_cred().ok()?.pid()
+    }
+
     /// See [`Operator::page`](crate::operator::Operator::page).
     pub(crate) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<Page, Failure> {
         let after = after.map(|key| format!("&after={}", key_text(&key))).unwrap_or_default();
@@ -61,6 +72,16 @@ impl Client {
     /// See [`Operator::revoke`](crate::operator::Operator::revoke).
     pub(crate) async fn revoke(&self, key: SessionKey) -> Result<Revoked, Failure> {
         self.post(&format!("/sessions/{}/revoke", key_text(&key)), Bytes::new()).await
+    }
+
+    /// See [`Operator::annotate`](crate::operator::Operator::annotate).
+    pub(crate) async fn annotate(
+        &self,
+        key: SessionKey,
+        changes: &Metadata,
+    ) -> Result<Option<Metadata>, Failure> {
+        let body = serde_json::to_vec(changes).expect("metadata has a JSON form");
+        self.post(&format!("/sessions/{}/metadata", key_text(&key)), body.into()).await
     }
 
     /// See [`Operator::export`](crate::operator::Operator::export).

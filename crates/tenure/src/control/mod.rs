@@ -1,7 +1,7 @@
 //! The control socket: how commands reach the store of a running server.
 //!
-//! A server on a disk store listens on a unix socket in the store's folder, which only its own user may open. It
-//! speaks HTTP/1 with JSON: what [`Operator`](crate::operator::Operator) does, one route each. A command that finds
+//! A server on a disk store listens on a unix socket in the store's folder, which only its own user may open; one that
+//! keeps its sessions in memory has it in the user's folder for what runs (`memory`). It speaks HTTP/1 with JSON: what [`Operator`](crate::operator::Operator) does, one route each. A command that finds
 //! the store in use asks there instead. The socket is no part of what clients see, and a server that cannot make
 //! it serves all the same.
 //!
@@ -12,6 +12,7 @@
 mod client;
 mod data;
 mod lines;
+mod memory;
 mod passing;
 mod routes;
 mod server;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use client::Client;
+pub(crate) use memory::{memory_servers, memory_socket};
 pub(crate) use server::Control;
 pub(crate) use take_over::{HandOver, KeptConnections, Predecessor};
 

@@ -70,6 +70,11 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Answer,
         (&Method::POST, ["sessions", key, "revoke"]) => {
             Ok(json(StatusCode::OK, &operator.revoke(read_key(key)?).await?))
         }
+        (&Method::POST, ["sessions", key, "metadata"]) => {
+            let changes = serde_json::from_slice(&read_body(body).await?);
+            let changes = changes.map_err(|error| bad("metadata").caused_by(error))?;
+            Ok(json(StatusCode::OK, &operator.annotate(read_key(key)?, &changes).await?))
+        }
         (&Method::GET, ["calls"]) => Ok(json(StatusCode::OK, &operator.calls())),
         (&Method::POST, ["backup"]) => {
             let order = serde_json::from_slice(&read_body(body).await?);

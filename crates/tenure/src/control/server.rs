@@ -49,7 +49,11 @@ struct SocketFile(PathBuf);
 impl Control {
     /// Makes the socket in a store's folder. Without one the server goes on, and says why.
     pub(crate) fn bind(folder: &Path, operator: Operator, hand_over: Option<HandOver>) -> Option<Self> {
-        let path = path(folder);
+        Self::bind_at(path(folder), operator, hand_over)
+    }
+
+    /// Makes the socket at a path. Without one the server goes on, and says why.
+    pub(crate) fn bind_at(path: PathBuf, operator: Operator, hand_over: Option<HandOver>) -> Option<Self> {
         match listen(&path) {
             Ok(listener) => Some(Self { listener, file: SocketFile(path), operator, hand_over }),
             Err(error) => {

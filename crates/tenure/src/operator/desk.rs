@@ -12,7 +12,7 @@ use tenure_session::exchange::Exchanges;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::port::store::{RecordKey, Space, StoreError};
 use tenure_session::record::{End, Kept};
-use tenure_session::runtime::{self, Existing, NotAdopted, SavedSession, Sessions};
+use tenure_session::runtime::{self, Existing, Metadata, NotAdopted, SavedSession, Sessions};
 use tenure_session::{Error, SessionKey};
 use tokio::sync::Semaphore;
 
@@ -155,6 +155,25 @@ impl Operator {
             Some(Ok(Kept::Tombstone(tombstone))) => Ok(Revoked::Before(tombstone.end)),
             Some(Err(error)) => Err(failed(&error)),
             Some(Ok(Kept::Session(_))) | None => Ok(Revoked::Unknown),
+        }
+    }
+
+    /// Sets members of a session's metadata, and removes those that are `null`. Returns all of it; nothing if there is no
+    /// session that lives.
+    pub(crate) async fn annotate(
+        &self,
+        key: SessionKey,
+        changes: &Metadata,
+    ) -> Result<Option<Metadata>, Failure> {
+        let failed = |error: &dyn std::error::Error| {
+            Failure::new(format!("cannot change the metadata of {}", key.label())).caused_by(error)
+        };
+        match &self.sessions {
+            Some(sessions) => sessions.annotate(&key, changes).await.map_err(|error: Error| failed(&error)),
+            None => {
+                let store = self.store.store.as_ref();
+                runtime::annotate(store, key, changes).await.map_err(|error| failed(&error))
+            }
         }
     }
 

@@ -46,6 +46,7 @@ fn empty(key: &SessionKey) -> Row {
         state: State::Unreadable,
         end: None,
         owner: None,
+        client: None,
         backend: None,
         revision: None,
         phase: None,
@@ -63,6 +64,7 @@ fn empty(key: &SessionKey) -> Row {
 fn from_record(row: &mut Row, session: &SessionRecord) {
     row.state = State::Dormant;
     row.owner.clone_from(&session.owner);
+    row.client = party(&session.initialize, "clientInfo").map(|client| client.name);
     row.backend.clone_from(&session.route);
     row.revision = Some(session.revision.clone());
     row.phase = Some(session.phase.clone());

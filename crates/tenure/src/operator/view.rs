@@ -34,6 +34,9 @@ pub(crate) struct Row {
     /// Whom it answers to; nobody in particular if it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<String>,
+    /// What its client calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "client_name")]
+    pub(crate) client: Option<String>,
     /// The endpoint it was begun at, if that has a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) backend: Option<String>,

@@ -1,6 +1,7 @@
 //! `tenure sessions data create`: makes one, and prints its id.
 
 use std::io::Read;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -8,6 +9,7 @@ use super::reach::resolve;
 use super::select;
 use crate::cli::reach::{Absent, StoreArgs};
 use crate::cli::{Failure, note, say};
+use crate::config::parse_duration;
 use crate::operator::{Named, NewData, key_text};
 
 #[derive(Args, Debug)]
@@ -26,6 +28,9 @@ pub(in crate::cli) struct CreateArgs {
     /// with that a client makes]
     #[arg(long, value_name = "JSON", conflicts_with = "copy_of")]
     data: Option<String>,
+    /// How long it lives when nobody uses it, such as 30d. [default: as its kind, else `data_sessions.idle_ttl`]
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "copy_of")]
+    ttl: Option<Duration>,
     /// Another data session whose owner, kind and contents it has.
     #[arg(long, value_name = "NAME")]
     copy_of: Option<String>,
@@ -50,12 +55,18 @@ pub(super) async fn run(args: &CreateArgs) -> Result<(), Failure> {
             kind: args.kind.clone(),
             label: args.label.clone(),
             data,
+            idle_ms: args.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
             copy_of,
         })
         .await?;
     say(&if args.json { select::json(&named) } else { format!("{}\n", named.id) })?;
     note(&told(&named));
     Ok(())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = parse_duration(text).filter(|time| !time.is_zero());
+    parsed.ok_or_else(|| "a time has a unit, such as 30s, 5m or 30d".to_owned())
 }
 
 /// What `--data` says, which has to be JSON.

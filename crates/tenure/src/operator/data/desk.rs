@@ -1,6 +1,7 @@
 //! Does what operators ask for about data sessions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_session::data::KindOfState;
@@ -150,6 +151,7 @@ impl DataDesk {
             }
         };
         state.about.label.clone_from(&new.label);
+        state.idle_ttl = new.idle_ms.map(Duration::from_millis).or(state.idle_ttl);
         Ok(state)
     }
 

@@ -116,6 +116,9 @@ pub(crate) struct NewData {
     /// What it will hold, if not what such a one begins with.
     #[serde(default)]
     pub(crate) data: Option<String>,
+    /// How long it lives unused, in ms, if not as long as its kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) idle_ms: Option<u64>,
     /// The key of another whose owner, kind and contents it will have.
     #[serde(default)]
     pub(crate) copy_of: Option<String>,

@@ -17,6 +17,8 @@ pub(crate) fn tenure(arguments: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
+    // Servers of other tests keep their sessions in memory too, and operators would find them.
+    command.env("XDG_RUNTIME_DIR", "/dev/null/none");
     // Help is wrapped to the terminal's width; without one, to the most that is allowed.
     command.env_remove("COLUMNS").args(arguments).stdin(Stdio::null()).kill_on_drop(true);
     command

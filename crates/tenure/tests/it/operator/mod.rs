@@ -4,6 +4,7 @@ mod calls;
 mod control;
 mod data;
 mod keeping;
+mod memory;
 mod moving;
 mod names;
 mod offline;

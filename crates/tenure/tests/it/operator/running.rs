@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::place::{Place, assert_lives, assert_over, digits, label, long_call, stop};
+use super::place::{Place, assert_lives, assert_over, at, digits, label, long_call, stop};
 use crate::support::events::gist;
 use crate::support::session::Session;
 use crate::support::wait::within;
@@ -59,7 +59,8 @@ async fn a_list_is_narrowed_down_by_state_owner_and_number() {
     assert_lives(&sessions[1]).await;
     let said = place.run(&["sessions", "list", "--limit", "1", "--state", "awake"]).await;
     assert!(said.out.lines().nth(1).unwrap().starts_with(&label(&sessions[1])), "{}", said.out);
-    assert_eq!(said.err, "1 of 2 sessions; `--limit 2` shows all\n");
+    assert!(said.err.starts_with("1 of 2 sessions; `--limit 2` shows all\n"), "{}", said.err);
+    assert!(said.err.contains("of the server that runs as process "), "{}", said.err);
     let said = place.run(&["sessions", "list", "--owner", "alice"]).await;
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), "", "no sessions\n"));
 }
@@ -179,4 +180,23 @@ async fn one_wrong_name_among_several_revokes_nothing() {
     let said = place.refused(&["sessions", "revoke", &label(&session), "xyz"]).await;
     assert!(said.contains("`xyz` is not the name of a session"), "{said}");
     assert_lives(&session).await;
+}
+
+#[tokio::test]
+async fn notes_are_attached_to_sessions_that_live() {
+    let place = Place::new();
+    let server = place.serve().await;
+    let session = Session::start(server.address()).await;
+    let set = ["sessions", "set", &label(&session), "ticket=4711", "priority:=2"];
+    assert_eq!(place.told(&set).await, "{\n  \"priority\": 2,\n  \"ticket\": \"4711\"\n}\n");
+    stop(server).await;
+    // Also while no server runs.
+    place.told(&["sessions", "set", &label(&session), "priority:=null", "by:=[\"ada\"]"]).await;
+    let server = place.serve().await;
+    let woken = at(&session, &server);
+    woken.request(1, "ping", &json!({})).send(server.address()).await;
+    assert_eq!(place.shown(&session).await["metadata"], json!({ "by": ["ada"], "ticket": "4711" }));
+    assert_eq!(woken.delete().send(server.address()).await.status(), 204);
+    let refused = place.refused(&["sessions", "set", &label(&session), "a=b"]).await;
+    assert_eq!(refused, format!("error: {} is over, so nothing can be attached to it\n", label(&session)));
 }

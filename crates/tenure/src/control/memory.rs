@@ -1,0 +1,58 @@
+//! The control sockets of servers that keep their sessions in memory: named by server and process, in a folder for this
+//! user alone. There may be several of the same server, and each is gone with its process.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use super::Client;
+use crate::config::Config;
+use crate::stores;
+
+/// A server in whose memory sessions are.
+#[derive(Debug)]
+pub(crate) struct MemoryServer {
+    /// What `--name` calls it.
+    pub(crate) name: String,
+    pub(crate) client: Client,
+}
+
+/// The path for the socket of this process; nothing if the user has no folder for it.
+pub(crate) fn memory_socket(config: &Config) -> Option<PathBuf> {
+    let folder = stores::running_folder()?;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    if let Err(error) = made {
+        tracing::debug!(folder = %folder.display(), %error, "no folder for a control socket");
+        return None;
+    }
+    Some(folder.join(format!("{}-{}.sock", stores::server_name(config), std::process::id())))
+}
+
+/// The servers that run and keep their sessions in memory. What a killed one left is cleared away.
+pub(crate) async fn memory_servers() -> Vec<MemoryServer> {
+    let mut servers = Vec::new();
+    let entries = stores::running_folder().and_then(|folder| std::fs::read_dir(folder).ok());
+    for entry in entries.into_iter().flatten().flatten() {
+        let path = entry.path();
+        let Some(name) = path.file_stem().and_then(|name| name.to_str()).map(str::to_owned) else { continue };
+        if path.extension().is_none_or(|extension| extension != "sock") {
+            continue;
+        }
+        match Client::at(path.clone()).await {
+            Ok(client) => servers.push(MemoryServer { name, client }),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                tracing::debug!(socket = %path.display(), "its server was killed; cleared away");
+                let _ = std::fs::remove_file(&path);
+            }
+            Err(error) => tracing::debug!(socket = %path.display(), %error, "no server there"),
+        }
+    }
+    servers.sort_by(|one, other| one.name.cmp(&other.name));
+    servers
+}
+
+impl MemoryServer {
+    /// Whether this is the one that a person means: by its whole name, or without the number of its process.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.name.rsplit_once('-').is_some_and(|(server, _)| server == name)
+    }
+}
