@@ -9,6 +9,7 @@ mod failure;
 mod jar;
 mod list;
 mod listener;
+mod mistyped;
 mod moving;
 mod paint;
 mod progress;
@@ -57,7 +58,7 @@ enum Command {
     /// Serve MCP over HTTP at /mcp.
     #[command(after_help = "Examples:\n  \
         tenure serve                                  the demo server on 127.0.0.1:8484\n  \
-        tenure serve --listen 127.0.0.1:9000          on another port\n  \
+        tenure serve --port 9000                      on another port\n  \
         tenure serve --store disk:/var/lib/tenure     with its sessions in this folder\n  \
         tenure serve --name mine                      with its sessions in a folder of the user's own\n  \
         tenure serve --config tenure.toml             with a configuration file\n  \
@@ -190,6 +191,9 @@ struct ServeArgs {
     /// The address to listen on; port 0 takes a free one. [default: 127.0.0.1:8484]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// The port to listen on, for this machine alone; the same as `--listen 127.0.0.1:PORT`.
+    #[arg(long, value_name = "PORT", conflicts_with = "listen")]
+    port: Option<u16>,
     #[command(flatten)]
     store: StoreArgs,
     /// The certificate chain (PEM); turns TLS on.
@@ -236,14 +240,16 @@ struct BehindArgs {
 }
 
 impl BehindArgs {
-    fn applied_to(&self, mut config: Config) -> Config {
-        if !self.command.is_empty() {
-            config.child.command.clone_from(&self.command);
-            // What is said here counts, whatever a file says.
-            config.upstream.url = None;
-            config.backends.clear();
+    /// The command, which counts whatever a file says. Two servers on the command line are one too many.
+    fn command(&self) -> Result<Vec<String>, Failure> {
+        match &self.upstream {
+            Some(url) if !self.command.is_empty() => {
+                let url = target::shown_url(url);
+                Err(Failure::new(format!("two servers: `--upstream {url}`, and a command after `--`"))
+                    .hint("leave out one of them; several servers stand in a file, each as a `[[backend]]`"))
+            }
+            _ => Ok(self.command.clone()),
         }
-        config
     }
 }
 
@@ -289,7 +295,7 @@ impl ServeArgs {
     fn sources(&self) -> Result<Sources, Failure> {
         let list = |values: &[String]| (!values.is_empty()).then(|| values.join(","));
         let own = [
-            ("listen", self.listen.clone()),
+            ("listen", self.listen.clone().or_else(|| Some(format!("127.0.0.1:{}", self.port?)))),
             ("tls.cert", self.tls_cert.clone()),
             ("tls.key", self.tls_key.clone()),
             ("http.allowed_hosts", list(&self.allow_host)),
@@ -300,18 +306,21 @@ impl ServeArgs {
         let doors = self.door.iter().map(|door| (format!("doors.{door}"), "true".to_owned()));
         // Before the rest, so that a `--set` of the same key has the last word.
         sources.flags.splice(0..0, doors);
+        sources.command = self.behind.command()?;
         Ok(sources)
     }
 
     fn config(&self) -> Result<Config, Failure> {
-        Ok(self.behind.applied_to(load(&self.sources()?)?))
+        load(&self.sources()?)
     }
 }
 
 impl StdioArgs {
     fn config(&self) -> Result<Config, Failure> {
         let own = [("upstream.url", self.behind.upstream.clone())];
-        let mut config = self.behind.applied_to(load(&flagged(&self.store, &self.settings, own)?)?);
+        let mut sources = flagged(&self.store, &self.settings, own)?;
+        sources.command = self.behind.command()?;
+        let mut config = load(&sources)?;
         let is_told =
             config.is_store_chosen || config.name.is_some() || crate::stores::given_folder().is_some();
         // Its session ends with its connection, so there is little to keep, and a client may start several.
@@ -377,12 +386,12 @@ fn sources(file: Option<&Path>, flags: Vec<(String, String)>) -> Result<Sources,
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     let env = std::env::vars_os().filter(|(name, _)| ours(name));
     let env = env.map(|(name, value)| (text(name), text(value))).collect();
-    Ok(Sources { file, env, flags })
+    Ok(Sources { file, env, flags, command: Vec::new() })
 }
 
 /// Runs the command.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| mistyped::exit(error));
     match run(cli) {
         Ok(code) => code,
         Err(failure) => {
@@ -411,8 +420,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;
-            crate::wire::location(&crate::wire::store_url(&config)?)?;
-            crate::wire::keys(config.store_key_file.as_ref())?;
+            crate::wire::look_for_parts(&config)?;
             say("the configuration can be used\n")?;
         }
         Command::Config(ConfigCommand::Show(args)) => {

@@ -3,6 +3,7 @@
 //! A socket that outlives the process loses no connection between two of them: those that come meanwhile wait in its
 //! backlog.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
 use crate::cli::Failure;
@@ -35,9 +36,8 @@ impl Socket {
     /// Binds an address.
     pub(crate) fn bind(address: SocketAddr) -> Result<Self, Failure> {
         let listener = listen(address).map_err(|error| {
-            Failure::new(format!("cannot listen on `{address}`")).caused_by(error).hint(
-                "stop the other process, take its place with `--take-over`, or choose another address with `--listen`",
-            )
+            let hint = bind_hint(address, error.kind());
+            Failure::new(format!("cannot listen on `{address}`")).caused_by(error).hint(hint)
         })?;
         Ok(Self { listener, after_us: AfterUs::Closes, predecessor: None })
     }
@@ -84,6 +84,24 @@ impl Socket {
     }
 }
 
+/// What to do about an address that cannot be had.
+fn bind_hint(address: SocketAddr, why: ErrorKind) -> String {
+    match why {
+        ErrorKind::PermissionDenied => format!(
+            "port {} needs a privilege that this user has not: choose one above 1023 with `--port`, or let systemd open the socket",
+            address.port()
+        ),
+        ErrorKind::AddrNotAvailable => format!(
+            "no interface of this machine has the address {}: listen on `127.0.0.1`, or on `0.0.0.0` for all of them",
+            address.ip()
+        ),
+        _ => {
+            "stop the other process, take its place with `--take-over`, or choose another port with `--port`"
+                .to_owned()
+        }
+    }
+}
+
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket =
         if address.is_ipv4() { tokio::net::TcpSocket::new_v4()? } else { tokio::net::TcpSocket::new_v6()? };
@@ -91,4 +109,22 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)?.into_std()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_depends_on_why() {
+        let address = "10.1.2.3:80".parse().unwrap();
+        let kinds = [ErrorKind::AddrInUse, ErrorKind::PermissionDenied, ErrorKind::AddrNotAvailable];
+        let hints: String = kinds.map(|kind| format!("{kind}: {}\n", bind_hint(address, kind))).concat();
+        expect_test::expect![[r"
+            address in use: stop the other process, take its place with `--take-over`, or choose another port with `--port`
+            permission denied: port 80 needs a privilege that this user has not: choose one above 1023 with `--port`, or let systemd open the socket
+            address not available: no interface of this machine has the address 10.1.2.3: listen on `127.0.0.1`, or on `0.0.0.0` for all of them
+        "]]
+        .assert_eq(&hints);
+    }
 }

@@ -84,7 +84,7 @@ pub(crate) fn served(config: &Config) -> Result<Served, Failure> {
         return Ok(Served::one(upstream(url, &config.upstream, config)?, config));
     }
     if !config.child.command.is_empty() {
-        return Ok(Served::one(child(&config.child, &warden, config)?, config));
+        return Ok(Served::one(child(&config.child, None, &warden, config)?, config));
     }
     if config.backends.is_empty() {
         let demo = Served::one(Arc::new(crate::demo::backend()), config);
@@ -99,7 +99,7 @@ fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failur
     for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
         let backend = match &elsewhere.url {
             Some(url) => upstream(url, elsewhere, config),
-            None => child(program, warden, config),
+            None => child(program, Some(name), warden, config),
         };
         let backend =
             backend.map_err(|failure| Failure::new(format!("backend `{name}`")).caused_by(failure))?;
@@ -123,12 +123,13 @@ fn start_timeout(config: &Config) -> Duration {
 
 fn child(
     config: &Child,
+    name: Option<&String>,
     warden_of_all: &Once<Arc<Warden>>,
     whole: &Config,
 ) -> Result<Arc<dyn Backend>, Failure> {
-    let mut command = child_command(config)?;
+    let mut command = found_command(config)?;
+    command.name = name.cloned();
     command.limits.start_timeout = start_timeout(whole);
-    command.find().map_err(|why| cannot_run(&command, &why))?;
     let either = |command, warden: &Arc<Warden>| {
         let legacy = ChildBackend::new(command, Some(Arc::clone(warden)));
         let modern = legacy.modern();
@@ -185,17 +186,9 @@ fn upstream(url: &str, config: &Upstream, whole: &Config) -> Result<Arc<dyn Back
     let mut headers = Vec::new();
     for header in &config.headers {
         let (name, value) = header.split_once(':').unwrap_or((header, ""));
-        let bad = |what: &str| {
-            Failure::new(format!("the header `{}` of `upstream.headers` {what}", name.trim()))
-                .hint("write `Name: value`, `Name: env:VARIABLE` or `Name: file:PATH`")
-        };
-        let value = match value.trim().split_once(':') {
-            Some(("env", variable)) => std::env::var(variable)
-                .map_err(|_| bad(&format!("needs the variable `{variable}`, which is not set")))?,
-            Some(("file", path)) => std::fs::read_to_string(path)
-                .map_err(|error| bad(&format!("needs the file `{path}`")).caused_by(error))?,
-            _ => value.to_owned(),
-        };
+        let whose = format!("the header `{}` of `upstream.headers`", name.trim());
+        let value =
+            secret(value.trim(), &whose, "write `Name: value`, `Name: env:VARIABLE` or `Name: file:PATH`")?;
         headers.push((name.trim().to_owned(), value.trim().to_owned()));
     }
     let upstream = remote::Upstream {
@@ -214,12 +207,66 @@ fn upstream(url: &str, config: &Upstream, whole: &Config) -> Result<Arc<dyn Back
     Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Http, config.era, whole))
 }
 
+/// The command of a child whose program is there.
+fn found_command(child: &Child) -> Result<ChildCommand, Failure> {
+    let command = child_command(child)?;
+    command.find().map_err(|why| cannot_run(&command, &why))?;
+    Ok(command)
+}
+
+/// A value of the configuration that may be a secret: itself, or `env:VARIABLE`, or `file:PATH`. The failure says what is
+/// missing, and never the value.
+fn secret(value: &str, whose: &str, hint: &str) -> Result<String, Failure> {
+    match value.split_once(':') {
+        Some(("env", variable)) => std::env::var(variable).map_err(|_| {
+            Failure::new(format!("{whose} needs the variable `{variable}`, which is not set")).hint(hint)
+        }),
+        Some(("file", path)) => match std::fs::read_to_string(path) {
+            Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+            Err(error) => {
+                Err(Failure::new(format!("{whose} needs the file `{path}`")).caused_by(error).hint(hint))
+            }
+        },
+        _ => Ok(value.to_owned()),
+    }
+}
+
+/// Looks for everything that the configuration names: programs, folders, files, variables. Starts nothing.
+pub(crate) fn look_for_parts(config: &Config) -> Result<(), Failure> {
+    location(&store_url(config)?)?;
+    keys(config.store_key_file.as_ref())?;
+    let one = [(None, &config.child, &config.upstream)];
+    let several = config.backends.iter().map(|behind| (Some(&behind.name), &behind.child, &behind.upstream));
+    for (name, program, elsewhere) in one.into_iter().chain(several) {
+        let found = match &elsewhere.url {
+            Some(url) => upstream(url, elsewhere, config).map(drop),
+            None if program.command.is_empty() => Ok(()),
+            None => found_command(program).map(drop),
+        };
+        found.map_err(|failure| match name {
+            Some(name) => Failure::new(format!("backend `{name}`")).caused_by(failure),
+            None => failure,
+        })?;
+    }
+    for file in [config.tls.as_ref().map(|tls| &tls.cert), config.tls.as_ref().map(|tls| &tls.key)] {
+        if let Some(file) = file {
+            std::fs::read(file).map_err(|error| {
+                Failure::new(format!("cannot read the file `{}` of `tls`", file.display())).caused_by(error)
+            })?;
+        }
+    }
+    Ok(())
+}
+
 fn child_command(child: &Child) -> Result<ChildCommand, Failure> {
     let [program, arguments @ ..] = &child.command[..] else {
         return Err(Failure::new("there is no command to run"));
     };
     let environment = child.env.iter().map(|pair| match pair.split_once('=') {
-        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        Some((name, value)) => {
+            let hint = "write `NAME=value`, `NAME=env:VARIABLE` or `NAME=file:PATH`";
+            Ok((name.to_owned(), secret(value, &format!("`{name}` of `child.env`"), hint)?))
+        }
         None => Err(Failure::new(format!("`child.env` has `{pair}`, which sets nothing"))
             .hint("write each as `NAME=VALUE`")),
     });
@@ -347,6 +394,11 @@ pub(crate) fn cannot_open(url: &str, error: OpenError) -> Failure {
             "stop the other process, or keep these sessions elsewhere with `--store disk:PATH`"
         }
         OpenError::Disk(DiskError::Format { .. }) => "use the version of tenure that wrote it",
+        OpenError::Disk(DiskError::Io { cause, .. })
+            if cause.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            "the folder belongs to another user: run as that one, or keep these sessions elsewhere with `--store disk:PATH`"
+        }
         OpenError::Disk(DiskError::Io { .. }) => "check that the folder can be written and the disk has room",
         OpenError::Disk(_) => "see what is left with `tenure store check`, and save it with `--repair`",
         OpenError::Seal(_) => "give the key that the store was made with: `--store-key-file FILE`",

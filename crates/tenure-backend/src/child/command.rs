@@ -6,6 +6,8 @@ use std::time::Duration;
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct ChildCommand {
+    /// What the log calls it, where there are several servers.
+    pub name: Option<String>,
     /// The program, looked for on the path if it is a name.
     pub program: PathBuf,
     /// Its arguments.
@@ -62,6 +64,7 @@ impl ChildCommand {
     /// Runs a program with these arguments.
     pub fn new(program: impl Into<PathBuf>, arguments: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
+            name: None,
             program: program.into(),
             arguments: arguments.into_iter().map(Into::into).collect(),
             environment: Vec::new(),

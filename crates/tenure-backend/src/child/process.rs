@@ -75,7 +75,7 @@ impl Process {
         let input = child.stdin.take().ok_or_else(missing)?;
         let output = child.stdout.take().ok_or_else(missing)?;
         let errors = child.stderr.take().ok_or_else(missing)?;
-        let tail = Tail::default();
+        let tail = Tail::of(command.name.as_deref());
         let leave = CancellationToken::new();
         let (tell_gone, gone) = watch::channel(false);
         let (tell_ended, ended) = oneshot::channel();
@@ -138,15 +138,15 @@ impl Keeper {
             status = self.child.wait() => (status, false),
             () = self.leave.cancelled() => (self.end().await, true),
         };
-        let session = self.tail.session();
+        let (backend, session) = (self.tail.backend(), self.tail.session());
         match status {
-            Err(error) => tracing::error!(session, child = self.id, %error, "lost track of a child"),
+            Err(error) => tracing::error!(backend, session, child = self.id, %error, "lost track of a child"),
             Ok(status) if !told || self.hung_up.load(Ordering::Relaxed) => {
-                tracing::warn!(session, child = self.id, %status, "the server ended by itself");
+                tracing::warn!(backend, session, child = self.id, %status, "the server ended by itself");
                 // Nobody may be interested.
                 let _ = ended.send(());
             }
-            Ok(status) => tracing::debug!(session, child = self.id, %status, "the server has left"),
+            Ok(status) => tracing::debug!(backend, session, child = self.id, %status, "the server has left"),
         }
         // What it started and left behind, also if it left in good order.
         self.signal(Signal::KILL);
@@ -165,6 +165,7 @@ impl Keeper {
         }
         let session = self.tail.session();
         tracing::warn!(
+            backend = self.tail.backend(),
             session,
             child = self.id,
             "the server did not leave when it was told to; it is killed"

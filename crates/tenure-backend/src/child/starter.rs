@@ -61,7 +61,7 @@ impl Starter {
     pub(super) fn threw_away(&self, label: &str, failure: &Failure) {
         let program = self.command.program.display();
         tracing::info!(
-            session = label, %program, stderr = failure.tail,
+            backend = self.command.name.as_deref(), session = label, %program, stderr = failure.tail,
             "a server that was started ahead has ended; another is started"
         );
     }
@@ -71,7 +71,7 @@ impl Starter {
         let next_try_ms = u64::try_from(self.backoff.failed().as_millis()).unwrap_or(u64::MAX);
         let program = self.command.program.display();
         tracing::error!(
-            session = label, %program, stderr = failure.tail, next_try_ms,
+            backend = self.command.name.as_deref(), session = label, %program, stderr = failure.tail, next_try_ms,
             "the server could not be started: {}", failure.what
         );
         failure.error.clone()

@@ -14,7 +14,7 @@ const KEPT: usize = 20;
 const MAX_LINE: usize = 4 << 10;
 
 #[derive(Clone, Default)]
-pub(super) struct Tail(Arc<Mutex<Inner>>);
+pub(super) struct Tail(Arc<Mutex<Inner>>, Option<Arc<str>>);
 
 #[derive(Default)]
 struct Inner {
@@ -24,6 +24,16 @@ struct Inner {
 }
 
 impl Tail {
+    /// The tail of a child of the server that the log calls so.
+    pub(super) fn of(backend: Option<&str>) -> Self {
+        Self(Arc::default(), backend.map(Arc::from))
+    }
+
+    /// What the log calls the server, where there are several.
+    pub(super) fn backend(&self) -> Option<&str> {
+        self.1.as_deref()
+    }
+
     pub(super) fn serve(&self, session: &str) {
         self.0.lock().session = Some(session.to_owned());
     }
@@ -54,7 +64,8 @@ impl Tail {
                 inner.lines.push_back(text.clone());
                 inner.session.clone()
             };
-            tracing::info!(target: "tenure::child", session = session.as_deref(), child, "{text}");
+            let backend = self.backend();
+            tracing::info!(target: "tenure::child", backend, session = session.as_deref(), child, "{text}");
         }
     }
 }

@@ -25,6 +25,18 @@ pub enum Era {
     Modern,
 }
 
+/// What an answer has told, as a sentence.
+fn in_words(era: Era, verdict: Verdict) -> &'static str {
+    match (era, verdict) {
+        (Era::Legacy, Verdict::No) => {
+            "the server behind does not serve sessions (revisions up to 2025-11-25)"
+        }
+        (Era::Legacy, _) => "the server behind serves sessions (revisions up to 2025-11-25)",
+        (Era::Modern, Verdict::No) => "the server behind does not serve revision 2026-07-28",
+        (Era::Modern, _) => "the server behind serves revision 2026-07-28",
+    }
+}
+
 /// What is known about a server.
 pub(super) struct Verdicts {
     clock: Arc<dyn Clock>,
@@ -60,7 +72,7 @@ impl Verdicts {
         let until = self.clock.now().after(self.ttl);
         let before = self.half(era).known.lock().replace((verdict, until));
         if before.is_none_or(|(before, _)| before != verdict) {
-            tracing::info!(?era, ?verdict, "what a server's answer says about its era");
+            tracing::debug!("{}", in_words(era, verdict));
         }
     }
 

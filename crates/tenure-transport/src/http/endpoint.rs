@@ -23,6 +23,7 @@ use super::cors::{self, Page};
 use super::guard::{self, AllowedHosts, AllowedOrigins};
 use super::headers;
 use super::leniencies::Leniencies;
+use super::refused::Refused;
 use super::reject::{reject, reject_method};
 
 /// What the endpoint allows.
@@ -67,6 +68,7 @@ pub(super) struct Inner {
     pub(super) sessions: Sessions,
     pub(super) exchanges: Option<Exchanges>,
     pub(super) rules: Rules,
+    refused: Refused,
     /// Those that read for clients. They end with the connections of those.
     pub(super) tasks: TaskTracker,
 }
@@ -83,14 +85,26 @@ pub struct Remote {
 impl Endpoint {
     /// An endpoint for these sessions, and for nothing else.
     pub fn new(sessions: Sessions, rules: Rules) -> Self {
-        Self(Arc::new(Inner { sessions, exchanges: None, rules, tasks: TaskTracker::new() }))
+        Self(Arc::new(Inner {
+            sessions,
+            exchanges: None,
+            rules,
+            refused: Refused::default(),
+            tasks: TaskTracker::new(),
+        }))
     }
 
     /// The same for requests without a session too.
     #[must_use]
     pub fn with_exchanges(self, exchanges: Exchanges) -> Self {
         let (sessions, rules) = (self.0.sessions.clone(), self.0.rules.clone());
-        Self(Arc::new(Inner { sessions, exchanges: Some(exchanges), rules, tasks: TaskTracker::new() }))
+        Self(Arc::new(Inner {
+            sessions,
+            exchanges: Some(exchanges),
+            rules,
+            refused: Refused::default(),
+            tasks: TaskTracker::new(),
+        }))
     }
 
     /// The sessions it serves.
@@ -137,9 +151,13 @@ impl Endpoint {
     ) -> ControlFlow<Response<Body>, Option<Page>> {
         let page = match self.page(&parts.headers) {
             Ok(page) => page,
-            Err(error) => return ControlFlow::Break(reject(&error, None)),
+            Err(error) => {
+                self.tell_refused(&error, parts);
+                return ControlFlow::Break(reject(&error, None));
+            }
         };
         if let Err(error) = guard::check_host(&parts.headers, parts.uri.authority(), &self.0.rules.hosts) {
+            self.tell_refused(&error, parts);
             return ControlFlow::Break(cors::readable(reject(&error, None), page));
         }
         match page.as_ref().and_then(|page| page.preflight(&parts.method, &parts.headers, methods)) {
@@ -151,6 +169,12 @@ impl Endpoint {
     /// The page that sends a request, if a page does.
     pub(super) fn page(&self, headers: &HeaderMap) -> Result<Option<Page>, Error> {
         guard::check_origin(headers, &self.0.rules.origins)
+    }
+
+    /// Tells operators whom the endpoint turned away, and how to let them in.
+    fn tell_refused(&self, error: &Error, parts: &http::request::Parts) {
+        let host = guard::host(&parts.headers, parts.uri.authority());
+        self.0.refused.tell(error, host, &parts.headers);
     }
 
     /// The methods that there are at the endpoint.

@@ -40,11 +40,7 @@ pub(super) fn check_host(
     authority: Option<&Authority>,
     hosts: &AllowedHosts,
 ) -> Result<(), Error> {
-    // HTTP/2 carries the host as the request's authority.
-    let host = match authority {
-        Some(authority) => Some(authority.as_str()),
-        None => headers.get(HOST).map(|host| host.to_str().unwrap_or("\u{fffd}")),
-    };
+    let host = host(headers, authority);
     if !host.is_none_or(|host| hosts.allow(host)) {
         return Err(Error::new(Reason::HostNotAllowed, "This Host is not served here"));
     }
@@ -62,6 +58,14 @@ pub(super) fn check_origin(headers: &HeaderMap, origins: &AllowedOrigins) -> Res
         }
     }
     Ok(Page::of(headers))
+}
+
+/// The host that a request is for. HTTP/2 carries it as the request's authority.
+pub(super) fn host<'a>(headers: &'a HeaderMap, authority: Option<&'a Authority>) -> Option<&'a str> {
+    match authority {
+        Some(authority) => Some(authority.as_str()),
+        None => headers.get(HOST).map(|host| host.to_str().unwrap_or("\u{fffd}")),
+    }
 }
 
 impl AllowedHosts {

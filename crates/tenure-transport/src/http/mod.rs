@@ -19,6 +19,7 @@ mod headers;
 mod leniencies;
 mod paced;
 mod post;
+mod refused;
 mod reject;
 mod router;
 pub mod sse;

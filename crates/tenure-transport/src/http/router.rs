@@ -78,9 +78,19 @@ impl Router {
             }
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
-            _ => Self::text(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp\n"),
+            _ => Self::text(StatusCode::NOT_FOUND, self.where_else()),
         };
         cors::readable(response, page)
+    }
+
+    /// What somebody reads who asks for a path that is not served.
+    fn where_else(&self) -> String {
+        let mut names: Vec<_> = self.named.keys().map(|name| format!("/mcp/{name}")).collect();
+        if names.is_empty() {
+            return "not found; the MCP endpoint is /mcp\n".to_owned();
+        }
+        names.sort();
+        format!("not found; the MCP endpoints are /mcp for all servers as one, and {}\n", names.join(", "))
     }
 
     /// The process lives. What troubles it is said, but a restart would not always help.

@@ -51,6 +51,9 @@ async fn serve(config: &Config, start: Start) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     let node = Node::start_on(config, socket(config, start).await?).await?;
     tracing::info!(url = node.url(), store = wire::store_url(config)?, "listening");
+    for behind in &config.backends {
+        tracing::info!(url = format!("{}/{}", node.url(), behind.name), backend = behind.name, "listening");
+    }
     announce(&node.url())?;
     tell(NotifyState::Ready);
     tokio::select! {

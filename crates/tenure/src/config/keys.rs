@@ -206,8 +206,9 @@ keys! {
     /// The program and its arguments, as after `--` on the command line. It speaks MCP over its standard input and
     /// output. Without one the demo server is served.
     "child.command": Words => config.child.command;
-    /// Variables that are set for it beside those of this process, each as `NAME=VALUE`. Those that begin with
-    /// `TENURE_` are not passed on.
+    /// Variables that are set for it beside those of this process, each as `NAME=VALUE`, or as `NAME=env:VARIABLE` or
+    /// `NAME=file:PATH` for a value that stands elsewhere. Variables of this process that begin with `TENURE_` are not
+    /// passed on.
     "child.env": Words => config.child.env;
     /// The folder it runs in.
     "child.folder": Optional<File> => config.child.folder;

@@ -52,6 +52,7 @@ impl Layered {
                 problems.push(problem);
             }
         }
+        let tables = if layered.lay_command(&sources.command) { Vec::new() } else { tables };
         layered.backends = backends::read(&tables, &layered.draft, &mut problems);
         ConfigError::unless_empty(problems)?;
         ConfigError::unless_empty(checks::problems(&layered))?;
@@ -66,6 +67,22 @@ impl Layered {
         })?;
         self.origins[index] = entry.origin.clone();
         Ok(())
+    }
+
+    /// Lays the command of the command line over all servers that are named elsewhere; false if there is none.
+    fn lay_command(&mut self, command: &[String]) -> bool {
+        if command.is_empty() {
+            return false;
+        }
+        self.draft.config.child.command = command.to_vec();
+        self.draft.config.upstream.url = None;
+        for (path, origin) in
+            [("child.command", Origin::Flag("--".to_owned())), ("upstream.url", Origin::Default)]
+        {
+            let (index, _) = key(path).expect("a key of the table; a test serves a command");
+            self.origins[index] = origin;
+        }
+        true
     }
 
     fn lay_settings(&mut self, settings: &[(&str, &str)], origin: &Origin) {

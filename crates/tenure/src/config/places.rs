@@ -176,7 +176,11 @@ impl Form for Words {
             Raw::List(words) => Ok(words.clone()),
             // Without quotes: whoever needs them has a file.
             Raw::Untyped(text) => Ok(text.split_whitespace().map(str::to_owned).collect()),
-            Raw::Text(text) => Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text)))),
+            Raw::Text(text) => {
+                // As its author most likely means it; only they know where quotes belong.
+                let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
+                Err(Refusal::hint(format!("write each word by itself, in brackets: {}", list(&words))))
+            }
             Raw::Number(_) | Raw::Flag(_) | Raw::Table | Raw::Other => Err(Refusal::default()),
         }
     }

@@ -23,6 +23,8 @@ pub struct Sources {
     pub env: Vec<(String, String)>,
     /// Flags as the path of a key and a value.
     pub flags: Vec<(String, String)>,
+    /// The command after `--`, if there is one. It is served, whatever else names a server.
+    pub command: Vec<String>,
 }
 
 /// Where a value comes from.

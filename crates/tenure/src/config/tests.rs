@@ -205,6 +205,7 @@ fn the_later_layer_wins_and_show_says_which() {
             ("HOME", "/"),
         ]),
         flags: pairs(&[("session.max_pending", "5"), ("listen", "127.0.0.1:0")]),
+        ..Sources::default()
     };
     let config = load(&sources);
     assert_eq!(config.profile, Some(Profile::HighVolume));

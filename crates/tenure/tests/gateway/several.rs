@@ -50,6 +50,27 @@ fn names(list: &Value, what: &str) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn endpoints_and_children_are_told_apart() {
+    let gateway = Gateway::configured(&three()).await;
+    for name in ["one", "two", "demo"] {
+        let line =
+            gateway.logged("an endpoint", |line| line["backend"] == name && line["message"] == "listening");
+        let url = line.await["url"].as_str().unwrap().to_owned();
+        assert!(url.ends_with(&format!("/mcp/{name}")), "{url}");
+    }
+    let nothing = Ask::new("GET", "/mcp/nope").send(gateway.address).await;
+    let words =
+        "not found; the MCP endpoints are /mcp for all servers as one, and /mcp/demo, /mcp/one, /mcp/two\n";
+    assert_eq!((nothing.status(), nothing.text()), (404, words.to_owned()));
+
+    let begun = initialize("2025-11-25").at("/mcp/two").send(gateway.address).await;
+    let session = Session::of(gateway.address, "/mcp/two", &begun).initialized().await;
+    signal(pid(&session, 1, "heard").await, "KILL").await;
+    let ended = gateway.logged("the end", |line| line["message"] == "the server ended by itself").await;
+    assert_eq!(ended["backend"], "two");
+}
+
+#[tokio::test]
 async fn each_server_has_its_endpoint_and_sessions_stay_at_theirs() {
     let mut gateway = Gateway::configured(&three()).await;
     let paths = ["/mcp", "/mcp/one", "/mcp/demo"];

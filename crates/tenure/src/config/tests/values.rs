@@ -229,6 +229,18 @@ fn names_and_places_that_cannot_be_read() {
 }
 
 #[test]
+fn a_command_in_one_piece_is_taken_apart_in_the_hint() {
+    fails(
+        &file("[child]\ncommand = \"npx -y foo\"\n"),
+        &expect![[r#"
+        error: tenure.toml:2: `child.command` is "npx -y foo", expected a list of words such as ["npx", "-y", "some-mcp-server"]
+
+        hint: write each word by itself, in brackets: ["npx", "-y", "foo"]
+    "#]],
+    );
+}
+
+#[test]
 fn lists_that_cannot_be_read() {
     fails(
         &file("http.allowed_hosts = \"mcp.example.com\"\n"),

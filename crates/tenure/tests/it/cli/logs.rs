@@ -57,6 +57,31 @@ async fn no_session_id_is_in_the_logs_even_at_the_lowest_level() {
 }
 
 #[tokio::test]
+async fn a_host_that_is_refused_is_told_of_once_with_the_flag_that_allows_it() {
+    let server = Server::start(&["--log", "json"]).await;
+    for _ in 0..3 {
+        for (header, value) in [("Host", "mcp.example.com:8484"), ("Origin", "https://app.example.com")] {
+            let refused = Ask::new("POST", "/mcp").header(header, value).send(server.address()).await;
+            assert_eq!(refused.status(), 403);
+        }
+    }
+    server.signal("TERM").await;
+    let (_, _, logs) = server.ended().await;
+    let lines = logs.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
+    let told: Vec<_> = lines
+        .filter(|line| line["level"] == "WARN")
+        .map(|line| format!("{}: {}", line["message"].as_str().unwrap(), line["hint"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "refused requests to a host that is not allowed: if it is yours, allow it with `--allow-host mcp.example.com`",
+            "refused requests from an origin that is not allowed: if it is yours, allow it with `--allow-origin https://app.example.com`",
+        ]
+    );
+}
+
+#[tokio::test]
 async fn json_logs_are_one_object_a_line() {
     let server = Server::start(&["--log", "json", "--log-level", "debug"]).await;
     traffic(&server).await;

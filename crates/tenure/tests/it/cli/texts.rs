@@ -34,7 +34,7 @@ async fn every_command_explains_itself() {
 #[tokio::test]
 async fn every_operator_command_explains_itself_with_examples() {
     for (group, commands) in [
-        ("sessions", &["list", "show", "revoke", "export", "import"][..]),
+        ("sessions", &["list", "show", "revoke", "set", "export", "import"][..]),
         ("sessions data", &["list", "show", "create", "resume", "select", "clear", "revoke"]),
         ("store", &["check", "backup", "copy", "list", "new-key"]),
     ] {
@@ -148,6 +148,73 @@ async fn an_unknown_variable_is_an_error() {
 async fn a_store_that_does_not_exist_is_explained() {
     expect_file!["snapshots/unknown_store.txt"]
         .assert_eq(&refused(&["serve", "--store", "redis://localhost"], 1).await);
+}
+
+#[tokio::test]
+async fn what_is_served_is_looked_for_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plain.txt");
+    std::fs::write(&file, "x").unwrap();
+    let file = file.to_str().unwrap();
+    let cases: [(&str, &[&str]); 8] = [
+        ("no such program", &["config", "check", "--", "no-such-program", "-y"]),
+        ("no program", &["config", "check", "--", file]),
+        (
+            "no such variable",
+            &["config", "check", "--set", "child.env=KEY=env:NO_SUCH_VARIABLE", "--", "true"],
+        ),
+        ("no such secret", &["config", "check", "--set", "child.env=KEY=file:/no/such/file", "--", "true"]),
+        (
+            "no such header",
+            &[
+                "config",
+                "check",
+                "--upstream",
+                "http://localhost/mcp",
+                "--set",
+                "upstream.headers=X-Key: env:NO_SUCH_VARIABLE",
+            ],
+        ),
+        (
+            "no such certificate",
+            &["config", "check", "--tls-cert", "/no/cert.pem", "--tls-key", "/no/key.pem"],
+        ),
+        ("two servers", &["serve", "--upstream", "http://me:geheim@localhost/mcp", "--", "npx", "-y", "foo"]),
+        ("two addresses", &["config", "check", "--port", "70000"]),
+    ];
+    let mut all = String::new();
+    for (name, arguments) in cases {
+        let code = if name == "two addresses" { 2 } else { 1 };
+        let text = refused(arguments, code).await.replace(&folder.path().display().to_string(), "DIR");
+        all.push_str(&format!("## {name}\n{text}\n"));
+    }
+    expect_file!["snapshots/looked_for.txt"].assert_eq(&all);
+    assert!(!all.contains("geheim"));
+}
+
+#[tokio::test]
+async fn config_show_shows_the_command_that_would_be_served() {
+    let shown = told(&["config", "show", "--port", "9000", "--", "npx", "-y", "foo bar"]).await;
+    for line in [
+        "listen = \"127.0.0.1:9000\"                # flag --listen",
+        "command = [\"npx\", \"-y\", \"foo bar\"]       # flag --",
+    ] {
+        assert!(shown.contains(line), "{line}\n{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_without_its_dashes_is_understood() {
+    let text = refused(&["serve", "--port", "0", "npx", "-y", "foo"], 2).await;
+    expect_test::expect![[r"
+        error: `npx` is no option of `tenure serve`
+
+        hint: did you mean `tenure serve --port 0 -- npx -y foo`?
+    "]]
+    .assert_eq(&text);
+    // What is no command gets the usual words.
+    let text = refused(&["serve", "--prot", "0"], 2).await;
+    assert!(text.contains("unexpected argument '--prot'") && text.contains("--port"), "{text}");
 }
 
 #[tokio::test]
