@@ -27,8 +27,6 @@ use crate::port::clock::Time;
 use crate::port::responder::Responder;
 use crate::state::{Fault, Fetched, Kind, Lost, State, States};
 
-/// What the capability says can be done.
-
 /// Data sessions and handles in front of a backend.
 pub struct DataLayer {
     inner: Arc<dyn Backend>,
