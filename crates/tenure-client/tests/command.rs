@@ -35,7 +35,7 @@ async fn main() {
 }
 
 /// What a server does about a method that it does not know.
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Stranger {
     Answer,
     End,

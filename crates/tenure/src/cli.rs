@@ -391,7 +391,7 @@ fn sources(file: Option<&Path>, flags: Vec<(String, String)>) -> Result<Sources,
 
 /// Runs the command.
 pub fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| mistyped::exit(error));
+    let cli = Cli::try_parse().unwrap_or_else(|error| mistyped::exit(&error));
     match run(cli) {
         Ok(code) => code,
         Err(failure) => {

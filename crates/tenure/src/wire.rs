@@ -248,12 +248,10 @@ pub(crate) fn look_for_parts(config: &Config) -> Result<(), Failure> {
             None => failure,
         })?;
     }
-    for file in [config.tls.as_ref().map(|tls| &tls.cert), config.tls.as_ref().map(|tls| &tls.key)] {
-        if let Some(file) = file {
-            std::fs::read(file).map_err(|error| {
-                Failure::new(format!("cannot read the file `{}` of `tls`", file.display())).caused_by(error)
-            })?;
-        }
+    for file in config.tls.iter().flat_map(|tls| [&tls.cert, &tls.key]) {
+        std::fs::read(file).map_err(|error| {
+            Failure::new(format!("cannot read the file `{}` of `tls`", file.display())).caused_by(error)
+        })?;
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ async fn a_discovery_of_rmcp_introduces_the_server() {
     let mode = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
     let (client, ()) = tokio::join!(().serve_with_lifecycle(transport, mode), async {
         let probe = wire.next_of("server/discover").await;
-        wire.result(&probe, discovered(json!({"extensions": {"dev.tenure/sessions": {}}}))).await;
+        wire.result(&probe, discovered(&json!({"extensions": {"dev.tenure/sessions": {}}}))).await;
     });
     let client = client.unwrap();
     let (result, ()) = tokio::join!(client.call_tool(CallToolRequestParams::new("t")), async {

@@ -27,7 +27,7 @@ async fn a_server_of_the_modern_era_is_used_without_a_handshake() {
         let probe = wire.next_of("server/discover").await;
         assert_eq!(probe["params"]["_meta"][VERSION], "2026-07-28");
         assert_eq!(probe["params"]["_meta"][CAPABILITIES]["extensions"], json!({"dev.tenure/sessions": {}}));
-        wire.result(&probe, discovered(json!({"tools": {}}))).await;
+        wire.result(&probe, discovered(&json!({"tools": {}}))).await;
     })
     .await;
     let client = client.unwrap();
@@ -47,7 +47,7 @@ async fn its_data_sessions_are_those_of_the_extension() {
     first.label = Some("agent".to_owned());
     let (client, mut wire) = connect_with(first, async |wire| {
         let probe = wire.next_of("server/discover").await;
-        wire.result(&probe, discovered(offering())).await;
+        wire.result(&probe, discovered(&offering())).await;
     })
     .await;
     let client = client.unwrap();
@@ -89,7 +89,7 @@ async fn a_lost_data_session_of_the_extension_is_replaced_if_that_is_wanted() {
     let options = Options { create: Create::WhenRequired, recreate: Recreate::AfterLoss, ..options() };
     let (client, mut wire) = connect_with(options, async |wire| {
         let probe = wire.next_of("server/discover").await;
-        wire.result(&probe, discovered(offering())).await;
+        wire.result(&probe, discovered(&offering())).await;
     })
     .await;
     let client = client.unwrap();
@@ -122,7 +122,7 @@ async fn a_program_that_is_slow_to_start_may_be_of_either_era() {
     let (client, _wire) = connect_with(options(), async |wire| {
         let probe = wire.next_of("server/discover").await;
         let handshake = wire.next_of("initialize").await;
-        wire.result(&probe, discovered(json!({"tools": {}}))).await;
+        wire.result(&probe, discovered(&json!({"tools": {}}))).await;
         wire.error(&handshake, -32022, "Unsupported protocol version").await;
     })
     .await;
@@ -134,7 +134,7 @@ async fn a_program_that_is_slow_to_start_may_be_of_either_era() {
         let handshake = wire.next_of("initialize").await;
         wire.error(&handshake, -32022, "Unsupported protocol version").await;
         settle().await;
-        wire.result(&probe, discovered(json!({"tools": {}}))).await;
+        wire.result(&probe, discovered(&json!({"tools": {}}))).await;
     })
     .await;
     assert_eq!(client.unwrap().era(), Era::Modern);
@@ -194,7 +194,7 @@ async fn one_era_alone_can_be_asked_for() {
 async fn a_server_that_only_asks_to_come_back_is_asked_again() {
     let (client, mut wire) = connect_with(options(), async |wire| {
         let probe = wire.next_of("server/discover").await;
-        wire.result(&probe, discovered(json!({"tools": {}}))).await;
+        wire.result(&probe, discovered(&json!({"tools": {}}))).await;
     })
     .await;
     let client = client.unwrap();
@@ -220,7 +220,7 @@ async fn a_server_that_only_asks_to_come_back_is_asked_again() {
 async fn a_server_that_never_stops_asking_to_come_back_is_given_up_in_time() {
     let (client, mut wire) = connect_with(options(), async |wire| {
         let probe = wire.next_of("server/discover").await;
-        wire.result(&probe, discovered(json!({"tools": {}}))).await;
+        wire.result(&probe, discovered(&json!({"tools": {}}))).await;
     })
     .await;
     let client = client.unwrap();

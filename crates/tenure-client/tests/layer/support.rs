@@ -43,7 +43,7 @@ pub(crate) async fn connect_with<F: AsyncFnOnce(&mut Wire)>(
 }
 
 /// The answer to `server/discover` of a server of the modern era with these capabilities.
-pub(crate) fn discovered(capabilities: Value) -> Value {
+pub(crate) fn discovered(capabilities: &Value) -> Value {
     json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": capabilities,
         "ttlMs": 0, "cacheScope": "private",
         "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "scripted", "version": "1"}}})

@@ -13,7 +13,7 @@ const MOST: usize = 64;
 /// The longest name that is logged.
 const LONGEST: usize = 100;
 
-/// What was told of.
+/// The hosts and origins that the log has named.
 #[derive(Debug, Default)]
 pub(super) struct Refused(Mutex<HashSet<String>>);
 

@@ -83,7 +83,7 @@ impl Router {
         cors::readable(response, page)
     }
 
-    /// What somebody reads who asks for a path that is not served.
+    /// The text for a path that is not served.
     fn where_else(&self) -> String {
         let mut names: Vec<_> = self.named.keys().map(|name| format!("/mcp/{name}")).collect();
         if names.is_empty() {

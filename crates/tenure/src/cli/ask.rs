@@ -1,14 +1,14 @@
 //! Forms that a server asks its user to fill in, on a terminal: one field after the other, each checked.
 //!
 //! `Form` is what is asked and what an answer is worth, without a terminal; `Asker` reads and writes. Where standard
-//! input is no terminal nobody can be asked, so the server is told that its user declines.
+//! input is no terminal the user cannot be asked, so the server is told that the user declines.
 
 use std::io::{BufRead, IsTerminal};
 use std::sync::Arc;
 
 use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction};
 use serde_json::{Map, Value};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Semaphore, watch};
 
 use super::words::plain;
 use super::{note, schema};
@@ -16,7 +16,8 @@ use super::{note, schema};
 /// Asks the user. Clones share the terminal, so that two questions do not mix.
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
-    turn: Arc<Mutex<()>>,
+    /// One permit: one question at a time.
+    turn: Arc<Semaphore>,
     asking: watch::Sender<bool>,
 }
 
@@ -34,7 +35,7 @@ struct Field {
 
 impl Asker {
     pub(super) fn new() -> Self {
-        Self { turn: Arc::default(), asking: watch::channel(false).0 }
+        Self { turn: Arc::new(Semaphore::new(1)), asking: watch::channel(false).0 }
     }
 
     /// True while the user is asked.
@@ -50,7 +51,7 @@ impl Asker {
         };
         let order = requested_schema.property_order.clone();
         let form = Form::read(&message, &serde_json::to_value(&requested_schema).unwrap_or_default(), order);
-        let _turn = self.turn.lock().await;
+        let _turn = self.turn.acquire().await;
         if !std::io::stdin().is_terminal() {
             note(&form.declined());
             return ElicitResult::new(ElicitationAction::Decline);
@@ -82,7 +83,7 @@ impl Form {
         Self { message: plain(message.trim()), fields: names.into_iter().filter_map(field).collect() }
     }
 
-    /// What is said where nobody can be asked.
+    /// The text for people where the user cannot be asked.
     fn declined(&self) -> String {
         let names: Vec<_> = self.fields.iter().map(|field| plain(&field.name)).collect();
         let wanted =
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_can_be_asked_it_is_said_what_was_wanted() {
+    fn without_a_terminal_the_form_is_named() {
         expect_test::expect![[r"
             the server asks: Tell me\u001b[31m about you (it wants: name, age, colour, days, agree)
             declined, because standard input is no terminal; run the command in one to answer"]]

@@ -1,11 +1,11 @@
-//! What people read who typed something that is no command line, where a hint says more than the usage.
+//! Better words for a command line that clap cannot read, where a hint says more than the usage.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::Failure;
 
 /// Ends the process with clap's words, or with better ones.
-pub(super) fn exit(error: clap::Error) -> ! {
+pub(super) fn exit(error: &clap::Error) -> ! {
     let typed: Vec<_> = std::env::args().skip(1).collect();
     let wrong = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument => Some(word.as_str()),
@@ -13,7 +13,7 @@ pub(super) fn exit(error: clap::Error) -> ! {
     };
     if let Some(failure) = wrong.and_then(|word| without_dashes(&typed, word)) {
         use std::io::Write as _;
-        // Nobody is left to tell if standard error is gone.
+        // If standard error is closed, the text is lost.
         let _ = write!(std::io::stderr(), "{failure}");
         // As clap does for every other mistake of this kind.
         std::process::exit(2);
