@@ -111,6 +111,10 @@ pin_project! {
 
 type Io<W> = TokioIo<Opened<W>>;
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are of that one; a box would be an allocation for each"
+)]
 enum State<W: Wire> {
     Opening(Opening<W>, Arc<Http>, Answers),
     Http1(http1::UpgradeableConnection<Io<W>, Answers>),
