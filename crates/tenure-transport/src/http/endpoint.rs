@@ -149,17 +149,18 @@ impl Endpoint {
         parts: &http::request::Parts,
         methods: &'static str,
     ) -> ControlFlow<Response<Body>, Option<Page>> {
-        let page = match self.page(&parts.headers) {
+        let page = self.page(&parts.headers);
+        if let Err(error) = guard::check_host(&parts.headers, parts.uri.authority(), &self.0.rules.hosts) {
+            self.tell_refused(&error, parts);
+            return ControlFlow::Break(cors::readable(reject(&error, None), page.ok().flatten()));
+        }
+        let page = match page {
             Ok(page) => page,
             Err(error) => {
                 self.tell_refused(&error, parts);
                 return ControlFlow::Break(reject(&error, None));
             }
         };
-        if let Err(error) = guard::check_host(&parts.headers, parts.uri.authority(), &self.0.rules.hosts) {
-            self.tell_refused(&error, parts);
-            return ControlFlow::Break(cors::readable(reject(&error, None), page));
-        }
         match page.as_ref().and_then(|page| page.preflight(&parts.method, &parts.headers, methods)) {
             Some(response) => ControlFlow::Break(response),
             None => ControlFlow::Continue(page),

@@ -13,6 +13,7 @@ mod asking;
 mod away;
 mod bridging;
 mod bytes;
+mod coming_back;
 mod crashing;
 mod deploys;
 mod dying;
@@ -29,7 +30,6 @@ mod passing;
 #[path = "../it/cli/process.rs"]
 #[expect(dead_code, reason = "shared with the other tests, which use more of it")]
 mod process;
-mod resuming;
 mod several;
 mod sharing;
 #[path = "../it/support/mod.rs"]
