@@ -57,6 +57,11 @@ pub struct Reader {
     gap: bool,
     warn: bool,
     done: bool,
+    /// The client has come back, and was given no id on this connection yet. Some know only those of their last
+    /// connection: sent away without one, they would not come back to this stream.
+    is_nameless: bool,
+    /// What to say after the id that was given in front of it.
+    close: Option<Duration>,
     /// The process stops: the client is sent to the next one at once, and nothing is read.
     sent_away: Option<Duration>,
     buffer: VecDeque<Event>,
@@ -130,7 +135,15 @@ impl Session {
         }
         let id = from.map_or(StreamId::STANDALONE, |id| id.stream);
         let cursor = from.map(|id| id.position);
-        Ok(self.reader(&mut state, id, cursor))
+        let mut reader = self.reader(&mut state, id, cursor);
+        if from.is_some() {
+            reader.is_nameless = true;
+            // The client says that it was given so much, and so can come back for the rest, also to the next process.
+            if let Some(stream) = state.streams.get_mut(&id) {
+                stream.delivered = stream.delivered.max(reader.cursor);
+            }
+        }
+        Ok(reader)
     }
 
     fn was_issued(&self, state: &State, id: &EventId) -> bool {
@@ -216,6 +229,8 @@ impl Session {
             gap: false,
             warn: false,
             done,
+            is_nameless: false,
+            close: None,
             sent_away: None,
             buffer: VecDeque::new(),
             reading: None,
@@ -295,6 +310,22 @@ impl Reader {
 
     /// The next thing to write, or `None` when the response is complete.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if let Some(retry) = self.close.take() {
+            return Poll::Ready(Some(Item::Close(retry)));
+        }
+        let item = std::task::ready!(self.poll_item(cx));
+        match item {
+            Some(Item::Prime(_) | Item::Event { id: Some(_), .. }) => self.is_nameless = false,
+            Some(Item::Close(retry)) if self.is_nameless => {
+                (self.is_nameless, self.close) = (false, Some(retry));
+                return Poll::Ready(Some(Item::Prime(self.after())));
+            }
+            _ => {}
+        }
+        Poll::Ready(item)
+    }
+
+    fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if self.prime && std::task::ready!(self.poll_known(cx)) {
             self.prime = false;
             return Poll::Ready(Some(Item::Prime(self.event_id(self.cursor))));

@@ -30,6 +30,7 @@ mod passing;
 #[path = "../it/cli/process.rs"]
 #[expect(dead_code, reason = "shared with the other tests, which use more of it")]
 mod process;
+mod resuming;
 mod several;
 mod sharing;
 #[path = "../it/support/mod.rs"]
