@@ -28,6 +28,7 @@ pub struct Faulty {
     held: watch::Sender<bool>,
     append_answers_held: watch::Sender<bool>,
     read_answers_held: watch::Sender<bool>,
+    marks_held: watch::Sender<bool>,
     reads: watch::Sender<u64>,
     trims_fail: AtomicBool,
     trims: AtomicU64,
@@ -61,6 +62,7 @@ impl Faulty {
             held: watch::Sender::new(false),
             append_answers_held: watch::Sender::new(false),
             read_answers_held: watch::Sender::new(false),
+            marks_held: watch::Sender::new(false),
             reads: watch::Sender::new(0),
             trims_fail: AtomicBool::new(false),
             trims: AtomicU64::new(0),
@@ -124,6 +126,17 @@ impl Faulty {
     /// Lets reads of events answer.
     pub fn answer_reads(&self) {
         self.read_answers_held.send_replace(false);
+    }
+
+    /// Makes reads take their events at once, and look only after [`Faulty::look_at_marks`] up to where their stream was
+    /// trimmed. An engine that does not read both at one moment meets every trim between the two.
+    pub fn hold_looks_at_marks(&self) {
+        self.marks_held.send_replace(true);
+    }
+
+    /// Lets reads look up to where their stream was trimmed.
+    pub fn look_at_marks(&self) {
+        self.marks_held.send_replace(false);
     }
 
     /// How often the store has looked for events, whether or not it may answer. It changes from now on.
@@ -379,9 +392,18 @@ impl Store for Faulty {
     ) -> Stored<Stretch> {
         let read = self.run(|store| store.read(session, stream, after, limit));
         let (reads, mut held) = (self.reads.clone(), self.read_answers_held.subscribe());
+        let mut marks = self.marks_held.subscribe();
+        let again = marks.borrow().then(|| Arc::clone(&self.inner));
         Box::pin(async move {
-            let outcome = read.await;
+            let mut outcome = read.await;
             reads.send_modify(|reads| *reads += 1);
+            if let (Some(inner), Ok(stretch)) = (again, &mut outcome) {
+                marks.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
+                let trimmed = inner.read(session, stream, after, limit).await?.trimmed;
+                // As far as it concerns these events; see clause 19 of the port.
+                let last = stretch.events.last();
+                stretch.trimmed = last.map_or(trimmed, |last| trimmed.min(last.position));
+            }
             held.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
             outcome
         })

@@ -130,7 +130,8 @@ pub struct Event {
 pub struct Stretch {
     /// The events, in order.
     pub events: Vec<Event>,
-    /// Events of the stream at or before this position may have been trimmed. See clauses 19 and 20 of [`Store`].
+    /// Events of the stream at or before this position may have been trimmed; those that were read before that are among
+    /// `events` all the same. See clauses 19 and 20 of [`Store`].
     pub trimmed: Position,
 }
 

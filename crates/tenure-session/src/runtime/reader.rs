@@ -52,7 +52,11 @@ pub struct Reader {
     session: Arc<Session>,
     stream: StreamId,
     number: u64,
+    /// The last event that was given, or the place where the client stopped before. It moves with events alone, and not
+    /// over what was trimmed: a client that comes back before it was told of that gap has to hear of it then.
     cursor: Position,
+    /// Between the cursor and this place the log has nothing, or no longer.
+    empty_to: Position,
     prime: bool,
     gap: bool,
     warn: bool,
@@ -225,6 +229,7 @@ impl Session {
             stream,
             number,
             cursor,
+            empty_to: Position::START,
             prime,
             gap: false,
             warn: false,
@@ -391,8 +396,9 @@ impl Reader {
             self.gap = true;
             return Live::Behind;
         }
-        if self.cursor < slot.floor {
-            let read = session.inner.store.read(session.key, self.stream, self.cursor, STRETCH);
+        let after = self.cursor.max(self.empty_to);
+        if after < slot.floor {
+            let read = session.inner.store.read(session.key, self.stream, after, STRETCH);
             self.reading = Some((read, slot.floor));
             return Live::Behind;
         }
@@ -462,18 +468,13 @@ impl Reader {
 
     /// Takes a stretch that was read when everything after `floor` was at hand.
     fn absorb(&mut self, stretch: Stretch, floor: Position) {
-        let complete = stretch.events.is_empty();
-        if stretch.trimmed > self.cursor {
-            self.gap = true;
-            self.cursor = stretch.trimmed.min(floor);
-        }
-        if stretch.trimmed < floor {
-            self.buffer.extend(stretch.events);
-        }
-        if complete {
+        self.gap |= stretch.trimmed > self.cursor.max(self.empty_to);
+        if stretch.events.is_empty() {
             // Everything up to where the tail begins has been read or is gone.
-            self.cursor = self.cursor.max(floor);
+            self.empty_to = self.empty_to.max(floor);
         }
+        // Also those that are trimmed by now: they were there when they were read, and will not be there again.
+        self.buffer.extend(stretch.events);
     }
 
     /// Where the tail of this reader's stream begins.

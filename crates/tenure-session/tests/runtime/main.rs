@@ -28,5 +28,6 @@ mod stopping;
 mod store_faults;
 mod support;
 mod torture;
+mod trims;
 mod unlogged;
 mod waking;
