@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_session::id::{Position, SessionKey, StreamId};
 use tenure_session::message::Message;
-use tenure_session::port::store::{ReadLimit, Store};
+use tenure_session::port::store::{Event, ReadLimit, Store};
 use tenure_session::runtime::{Caller, Item, Outlet, Reader};
 use tenure_session::{Error, Limits, Method, Notification, Principal, RawJson, Reason, Session};
 use tenure_store::disk::{Disk, Sync};
@@ -36,6 +36,7 @@ const RUNS_IN_MEMORY: u64 = 200;
 const RUNS_ON_DISK: u64 = 20;
 const STEPS: usize = 150;
 const DORMANT_AFTER: Duration = Duration::from_millis(20);
+const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
 
 /// A request as the model knows it.
 struct Asked {
@@ -72,6 +73,8 @@ struct Flow {
     /// What the client has, each with the id after which it could resume.
     seen: Vec<(Option<String>, usize)>,
     prime: Option<String>,
+    /// The id that its last connection began with, as long as no other came after it.
+    came_back_at: Option<String>,
 }
 
 struct Chaos {
@@ -96,8 +99,8 @@ struct Chaos {
 impl Flow {
     /// The id after which the client resumes.
     fn last_id(&self) -> Option<&str> {
-        let seen = self.seen.iter().rev().find_map(|(id, _)| id.as_deref());
-        seen.or(self.prime.as_deref())
+        let seen = || self.seen.iter().rev().find_map(|(id, _)| id.as_deref());
+        self.came_back_at.as_deref().or_else(seen).or(self.prime.as_deref())
     }
 
     fn open(&self) -> impl Iterator<Item = &FakeCall> {
@@ -114,8 +117,10 @@ impl Flow {
 
 /// What the log has of a stream, as the model calls it.
 async fn logged(store: &dyn Store, session: SessionKey, stream: StreamId) -> Vec<String> {
-    const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
-    let events = store.read(session, stream, Position::START, ALL).await.unwrap().events;
+    names(&store.read(session, stream, Position::START, ALL).await.unwrap().events)
+}
+
+fn names(events: &[Event]) -> Vec<String> {
     let messages = events.iter().filter(|event| !event.body.is_empty());
     messages.map(|event| name(&parse(&event.body))).collect()
 }
@@ -174,7 +179,7 @@ impl Chaos {
 
     async fn step(&mut self) {
         let step = self.dice.roll(42);
-        self.story.push(format!("step {step}"));
+        self.story.push(format!("step {step}, after {} trims", self.world.store.trims()));
         match step {
             0..=3 => self.begin().await,
             4..=13 => self.speak().await,
@@ -223,6 +228,7 @@ impl Chaos {
         };
         calls.sort_by_key(id_of);
         let asked = calls.into_iter().map(|call| Asked { id: id_of(&call), fate: Fate::Open(call) });
+        self.story.push(format!("stream {} begins with request {first}", self.flows.len()));
         self.flows.push(Flow {
             stream: reader.after().stream,
             asked: asked.collect(),
@@ -235,6 +241,7 @@ impl Chaos {
             forgotten: false,
             seen: Vec::new(),
             prime: None,
+            came_back_at: None,
         });
     }
 
@@ -288,16 +295,21 @@ impl Chaos {
     }
 
     async fn take(&mut self, n: usize, item: Option<Item>) {
-        self.story.push(format!("stream {n}: gives {:?}", item.as_ref().map(short)));
+        let id = match &item {
+            Some(Item::Prime(id) | Item::Event { id: Some(id), .. }) => format!(" as {id}"),
+            _ => String::new(),
+        };
+        self.story.push(format!("stream {n}: gives {:?}{id}", item.as_ref().map(short)));
         let (seed, flow) = (self.seed, &mut self.flows[n]);
         match item {
             None => {
                 flow.ended = true;
                 flow.reader = None;
             }
-            // Of the first connection it stands in front of everything, of later ones where the client stopped.
+            // Of the first connection it stands in front of everything, of later ones where the client stopped. A client
+            // that gets nothing else comes back from there, and has not been told of a gap.
             Some(Item::Prime(id)) if flow.is_first => flow.prime = Some(id.to_string()),
-            Some(Item::Prime(_)) => {}
+            Some(Item::Prime(id)) => flow.came_back_at = Some(id.to_string()),
             Some(Item::Gap) => flow.gap = true,
             Some(Item::Close(_)) => flow.reader = None,
             Some(Item::Event { id, body }) => {
@@ -312,13 +324,21 @@ impl Chaos {
                 // Also behind a gap nothing is left out that is kept.
                 if next < index && !self.is_broken {
                     let key = self.session.as_ref().expect("the session is awake").info().key;
-                    let kept = logged(self.world.store.inner().as_ref(), key, flow.stream).await;
+                    let store = self.world.store.inner();
+                    let log = store.read(key, flow.stream, Position::START, ALL).await.unwrap();
+                    let kept = names(&log.events);
                     let left_out = flow.said[next..index].iter().find(|said| kept.contains(said));
-                    assert_eq!(left_out, None, "seed {seed}, stream {n}: left out in front of {text}");
+                    let (first, trimmed) = (log.events.first().map(|event| event.position), log.trimmed);
+                    assert_eq!(
+                        left_out, None,
+                        "seed {seed}, stream {n}: left out in front of {text}; \
+                         the log has {kept:?} from {first:x?}, trimmed up to {trimmed:x?}"
+                    );
                 }
                 if let Some(id) = &id {
                     let before = self.ids.insert(id.clone(), text.clone()).unwrap_or_else(|| text.clone());
                     assert_eq!(before, text, "seed {seed}, stream {n}: one id for two messages");
+                    flow.came_back_at = None;
                 }
                 flow.seen.push((id, index));
             }
@@ -327,6 +347,7 @@ impl Chaos {
 
     fn hang_up(&mut self) {
         if let Some(n) = self.pick() {
+            self.story.push(format!("stream {n}: its client hangs up"));
             self.flows[n].reader = None;
         }
     }
@@ -347,6 +368,9 @@ impl Chaos {
         let first_id = flow.seen.iter().position(|(id, _)| id.is_some()).map_or(0, |at| at + 1);
         let needed = if flow.prime.is_some() { 0 } else { first_id };
         let keep = flow.seen.len() - self.dice.roll(flow.seen.len().min(6) + 1);
+        if keep.max(needed) < flow.seen.len() {
+            flow.came_back_at = None;
+        }
         flow.seen.truncate(keep.max(needed));
         // Sometimes the old connection is still there, and the new one replaces it.
         if self.dice.roll(2) == 0 {
@@ -361,8 +385,8 @@ impl Chaos {
     }
 
     fn came_back(&mut self, n: usize, resumed: Result<Reader, Error>) {
-        let story = format!("stream {n}: {resumed:?}, its client has {:?}", self.flows[n].seen);
-        self.story.push(story);
+        let (seen, last) = (self.flows[n].seen.len(), self.flows[n].last_id());
+        self.story.push(format!("stream {n}: {resumed:?} after {last:?}, its client has {seen} messages"));
         let (seed, flow) = (self.seed, &mut self.flows[n]);
         match resumed {
             Ok(reader) => {
@@ -378,12 +402,17 @@ impl Chaos {
         }
     }
 
-    /// The store has looked for what the client missed, and has not answered yet, while more comes.
+    /// The store has looked for what the client missed, and has not answered yet, while more comes. Sometimes it learns
+    /// only then what was trimmed.
     async fn come_back_while_the_server_speaks(&mut self) {
         let Some(n) = self.pick() else { return };
         self.forget_some(n);
         let Some(after) = self.flows[n].last_id().map(str::to_owned) else { return };
-        self.world.store.hold_answers_of_reads();
+        if self.dice.roll(2) == 0 {
+            self.world.store.hold_answers_of_reads();
+        } else {
+            self.world.store.hold_looks_at_marks();
+        }
         let session = self.session();
         let resuming = tokio::spawn(async move { resume(&session, &after).await });
         settle().await;
@@ -391,6 +420,7 @@ impl Chaos {
             self.speak_on(n).await;
         }
         settle().await;
+        self.world.store.look_at_marks();
         self.world.store.answer_reads();
         let resumed = resuming.await.unwrap();
         self.came_back(n, resumed);
@@ -476,6 +506,7 @@ impl Chaos {
         };
         let params = Some(RawJson::of(&json!({ "requestId": asked.id })));
         asked.fate = Fate::Over { is_sure: false };
+        self.story.push(format!("stream {n}: its client withdraws {}", asked.id));
         session.notification(Notification { method: Method::Cancelled, params }).unwrap();
         settle().await;
         if is_sure {
@@ -486,6 +517,7 @@ impl Chaos {
     /// A slow disk.
     fn hold(&mut self) {
         self.is_held = !self.is_held;
+        self.story.push(format!("appends are held: {}", self.is_held));
         if self.is_held {
             self.world.store.hold_appends();
         } else {
@@ -514,11 +546,13 @@ impl Chaos {
 
     fn break_store(&mut self) {
         self.is_broken = true;
+        self.story.push("the store fails".to_owned());
         self.world.store.set_broken(true);
     }
 
     async fn heal(&mut self) {
         (self.is_broken, self.is_held) = (false, false);
+        self.story.push("the store works".to_owned());
         self.world.store.set_broken(false);
         self.world.store.release_appends();
         self.append_twice().await;
@@ -560,6 +594,7 @@ impl Chaos {
         }
         let session = self.session.take().expect("the session is awake");
         let (id, key) = (*session.id(), session.info().key);
+        self.story.push("the session sleeps".to_owned());
         drop(session);
         let asleep = async {
             while self.world.sessions.info(&key).is_some() {
@@ -580,6 +615,7 @@ impl Chaos {
             flow.reader = None;
         }
         let old = self.session.take().expect("the session is awake");
+        self.story.push("the process is killed".to_owned());
         // A write of the record that the old process has begun must not land while the next one wakes the session.
         self.world.store.set_broken(true);
         self.world.store.puts_are_done().await;
@@ -634,7 +670,9 @@ impl Chaos {
 
     fn set_clock(&mut self) {
         let hours = Duration::from_secs(60 * 60 * (1 + self.dice.roll(48) as u64));
-        if self.dice.roll(2) == 0 {
+        let is_back = self.dice.roll(2) == 0;
+        self.story.push(format!("the clock is set {} by {hours:?}", if is_back { "back" } else { "ahead" }));
+        if is_back {
             self.world.clock.set_back(hours);
         } else {
             // What is kept looks old.
