@@ -106,7 +106,7 @@ impl Exchanges {
                 // The next process is better for it: this one may have no time left.
                 Found::Noted(_) if stage != OPEN => return Ok(send_away()),
                 Found::Noted(noted) => {
-                    let run = inner.carry_out_noted(calls, id.clone(), noted, caller, (route, running));
+                    let run = inner.carry_out_noted(calls, id.clone(), *noted, caller, (route, running));
                     return Ok(match run {
                         Some(run) => run.into_flow(None),
                         None => lost("The call was cut off, and its request cannot be read"),

@@ -80,7 +80,7 @@ pub(crate) enum Found<T: Send + Sync + 'static> {
     /// It is being carried out here.
     Live(Arc<T>, Arc<Kept<T>>),
     /// The store has a note of it.
-    Noted(Noted),
+    Noted(Box<Noted>),
     /// There is nothing, or no longer.
     Nothing,
 }
@@ -233,13 +233,15 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
             return Ok(Found::Nothing);
         }
         match CallRecord::decode(&record.value) {
-            Ok(call) if Route::from(call.head.route.as_deref()) == *route => Ok(Found::Noted(Noted {
-                request: call.head.request(),
-                is_begun: call.head.begun,
-                server: call.head.server,
-                outcome: call.outcome,
-                version: record.version,
-            })),
+            Ok(call) if Route::from(call.head.route.as_deref()) == *route => {
+                Ok(Found::Noted(Box::new(Noted {
+                    request: call.head.request(),
+                    is_begun: call.head.begun,
+                    server: call.head.server,
+                    outcome: call.outcome,
+                    version: record.version,
+                })))
+            }
             Ok(_) => Ok(Found::Nothing),
             Err(error) => {
                 tracing::error!(call = %record_key(key).label(), ?error, "the note of a call cannot be read");

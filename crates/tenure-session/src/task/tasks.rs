@@ -76,7 +76,7 @@ pub(super) enum Found {
     /// It is being carried out.
     Live(Arc<Live>),
     /// It has ended.
-    Kept(TaskRecord),
+    Kept(Box<TaskRecord>),
 }
 
 impl Tasks {

@@ -29,7 +29,7 @@ impl Inner {
                 return Err(not_found());
             }
             if head.status.is_terminal() {
-                return Ok(Found::Kept(record));
+                return Ok(Found::Kept(Box::new(record)));
             }
             if head.params.is_some()
                 && let Some(carry_on) = self.carry_on.get()
@@ -54,7 +54,7 @@ impl Inner {
                 Ok(_) => {
                     tracing::info!(task = %label(key), tool = %record.head.tool, "task found interrupted");
                     self.tell(key);
-                    return Ok(Found::Kept(record));
+                    return Ok(Found::Kept(Box::new(record)));
                 }
                 // Somebody else found it too; or it is done, and only the answer was lost.
                 Err(StoreError::Conflict { .. } | StoreError::Unknown) => {}
