@@ -63,7 +63,8 @@ impl World {
         let exchanges = Exchanges::start(exchange::Parts {
             responder,
             clock,
-            limits: ExchangeLimits::default(),
+            // However slow the machine is, an answer without anything in front of it is no stream.
+            limits: ExchangeLimits { stream_after: Duration::from_secs(3600), ..ExchangeLimits::default() },
             seal: Arc::new(Bound),
             fanout: sessions.fanout(),
             eras: Eras::Both,

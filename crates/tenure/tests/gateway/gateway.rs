@@ -15,6 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::family::{self, CHILD, FAMILY, Process};
 use crate::process::tenure;
+use crate::support::node::patient_flags;
 use crate::support::session::Session;
 use crate::support::wait::{DEADLINE, until, within};
 
@@ -261,9 +262,7 @@ impl Run {
         std::fs::write(&file, &self.config).expect("it can be written");
         command.arg("--config").arg(file).args(flags);
         // Settings of the test come later, and win.
-        command.args(["--set", &child_mark, "--set", "child.grace=300ms"]);
-        // So that only what is a stream becomes one, however slow the machine.
-        command.args(["--set", "streams.json_wait=10s"]);
+        command.args(["--set", &child_mark, "--set", "child.grace=300ms"]).args(patient_flags());
         for setting in &self.settings {
             command.args(["--set", setting]);
         }

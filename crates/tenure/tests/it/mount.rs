@@ -1,6 +1,7 @@
 //! The endpoint inside somebody else's server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
@@ -24,8 +25,9 @@ async fn the_endpoint_can_be_mounted_in_an_axum_router() {
     let states = States::start(Arc::clone(&store), Arc::new(SystemClock), StateLimits::default());
     let (demo, kinds) = (Arc::new(tenure::demo::backend()), vec![tenure::demo::workspace()]);
     let backend = Arc::new(DataLayer::new(demo, states, Policy::default(), kinds));
-    let sessions =
-        Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits: Limits::default() });
+    // However slow the machine is, an answer without anything in front of it is JSON.
+    let limits = Limits { json_wait: Duration::ZERO, ..Limits::default() };
+    let sessions = Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits });
     let endpoint = Endpoint::new(sessions.clone(), Rules::default());
     let router = Router::new().route("/", get(|| async { "a page" })).route_service("/mcp", endpoint);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

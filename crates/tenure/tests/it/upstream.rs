@@ -19,12 +19,9 @@ use crate::support::proxy::Proxy;
 use crate::support::session::{Session, initialize};
 use crate::support::wait::{until, within};
 
-/// However slow the machine is, an answer without anything in front of it is JSON.
-const PATIENT: (&str, &str) = ("streams.json_wait", "10s");
-
 /// A node in front of this endpoint.
 async fn gateway(url: &str) -> Node {
-    gateway_with(url, &[PATIENT]).await
+    gateway_with(url, &[]).await
 }
 
 async fn gateway_with(url: &str, settings: &[(&str, &str)]) -> Node {
@@ -190,8 +187,8 @@ async fn a_server_gets_its_own_credentials_and_never_the_clients() {
 
 #[tokio::test]
 async fn an_answer_that_is_too_long_or_none_at_all_is_an_error() {
-    let mut back = Steered::with(&[PATIENT]).await;
-    let front = gateway_with(&back.node.url(), &[PATIENT, ("upstream.max_message", "1KiB")]).await;
+    let mut back = Steered::start().await;
+    let front = gateway_with(&back.node.url(), &[("upstream.max_message", "1KiB")]).await;
     let session = Session::start(front.address()).await;
     back.script.opened().await;
     let mut connection =

@@ -327,8 +327,7 @@ async fn many_clients_work_on_one_state_and_nothing_is_lost() {
     const CLIENTS: u64 = 64;
     const TIMES: u64 = 5;
     let place = Place::new();
-    // On a busy machine an answer may take so long that it would come as a stream.
-    let server = place.serve_with(&["--set", "streams.json_wait=0s"]).await;
+    let server = place.serve_with(&[]).await;
     let session = Session::start(server.address()).await;
     let made = session.request(1, "session/create", &json!({})).send(session.server).await.json();
     let cookie = Era::Legacy.cookie(&made).expect("a cookie");

@@ -7,6 +7,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::support::node::patient_flags;
 use crate::support::wait::within;
 
 /// The command with nothing of this process's environment that could steer it.
@@ -55,7 +56,9 @@ impl Server {
     pub(crate) async fn start(arguments: &[&str]) -> Self {
         let mut command = tenure(&["serve", "--listen", "127.0.0.1:0"]);
         // Not in the folder of whoever runs the tests, unless the arguments say where.
-        command.env("TENURE_STORE", "memory:").env("TENURE_STREAMS_RETRY_JITTER", "0%").args(arguments);
+        command.env("TENURE_STORE", "memory:").env("TENURE_STREAMS_RETRY_JITTER", "0%");
+        // Settings of the test come later, and win.
+        command.args(patient_flags()).args(arguments);
         Self::of(command).await
     }
 

@@ -12,11 +12,24 @@ use tenure_testkit::fake_backend::{FakeBackend, FakeCall, NewLink, Script};
 use super::events::Events;
 use super::session::Session;
 
+/// However slow the machine is, an answer without anything in front of it is JSON. Tests about answers that become
+/// streams because they are late say when.
+const PATIENT: [(&str, &str); 2] = [("streams.json_wait", "0s"), ("exchanges.stream_after", "1h")];
+
+/// The same as flags of the binary.
+pub(crate) fn patient_flags() -> impl Iterator<Item = String> {
+    PATIENT.iter().flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")])
+}
+
 /// The configuration with these settings, on a free port.
 pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
     // Without jitter, so that times are known.
     let own = [("listen", "127.0.0.1:0"), ("store", "memory:"), ("streams.retry_jitter", "0%")];
-    let flags = own.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let flags = own
+        .iter()
+        .chain(&PATIENT)
+        .chain(settings)
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let sources = Sources { flags: flags.collect(), ..Sources::default() };
     Config::load(&sources).expect("a configuration that can be used").0
 }

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tenure::Node;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::gateway_with;
 use super::odd::{answer, news};
 use super::server::{Asked, Server, begun};
-use super::{PATIENT, gateway_with};
 use crate::support::client::Connection;
 use crate::support::session::{Session, initialize};
 use crate::support::wait::within;
@@ -197,7 +197,7 @@ async fn a_request_that_the_server_did_not_take_is_sent_again_on_another_stream(
 
 #[tokio::test]
 async fn requests_fail_at_once_while_the_server_is_down() {
-    let (server, _front, session, stream) = through(&[PATIENT]).await;
+    let (server, _front, session, stream) = through(&[]).await;
     let address = server.address();
     drop((server, stream));
     within("nobody listens", async { while TcpStream::connect(address).await.is_ok() {} }).await;
