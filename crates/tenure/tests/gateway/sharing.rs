@@ -410,7 +410,8 @@ async fn a_child_that_is_killed_under_load_mixes_nothing_up() {
         tokio::spawn(async move {
             let session = Session::start(address).await;
             let (mut id, mut answers) = (0, 0);
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            // However slow the machine is, each has a few answers, before and after the kills.
+            while !done.load(std::sync::atomic::Ordering::Relaxed) || answers < 10 {
                 id += 1;
                 let text = format!("of {who}, {id}");
                 let said = session.tool(id, "public_echo", &json!({ "text": text })).await.json();
@@ -439,7 +440,7 @@ async fn a_child_that_is_killed_under_load_mixes_nothing_up() {
         .await;
     done.store(true, std::sync::atomic::Ordering::Relaxed);
     for one in work {
-        assert!(within("all is answered", one).await.unwrap() > 10);
+        assert!(within("all is answered", one).await.unwrap() >= 10);
     }
     gateway.until_children(1).await;
 }
