@@ -102,7 +102,7 @@ impl Shared {
                 return;
             }
             if let Some(mut child) = state.child.take() {
-                // It has ended, so that this does not block; nobody else waits for it.
+                // The process has ended, so the wait returns at once; no other thread waits for it.
                 let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
                 tracing::warn!(
                     warden = child.id(),

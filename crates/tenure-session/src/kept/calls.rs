@@ -93,7 +93,7 @@ pub(crate) struct Noted {
     pub(crate) is_begun: bool,
     /// The server that it was meant for.
     pub(crate) server: Option<Server>,
-    /// The response; empty as long as there is none.
+    /// The response. Empty until the call is answered.
     pub(crate) outcome: Bytes,
     pub(crate) version: Version,
 }

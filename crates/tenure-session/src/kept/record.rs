@@ -16,7 +16,7 @@ const FORMAT: u8 = 1;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct CallRecord {
     pub(crate) head: Head,
-    /// The whole response, as the client gets it; empty as long as there is none.
+    /// The whole response, as the client gets it. Empty until the call is answered.
     pub(crate) outcome: Bytes,
 }
 
