@@ -76,8 +76,7 @@ impl Exchanging {
         let (exchanges, output) = (self.exchanges.clone(), output.clone());
         let withdrawn = seat.withdrawn.clone();
         let mut call = Box::pin(async move {
-            let answered = answer(&exchanges, request, caller, &output);
-            withdrawn.run_until_cancelled(answered).await;
+            unless_withdrawn(&withdrawn, answer(&exchanges, request, caller, &output)).await;
             drop(seat);
         });
         // Polled here until it has to wait, so that the next line finds the request in flight: it may withdraw it.
@@ -105,6 +104,16 @@ impl Exchanging {
         }
         running.insert(id.clone(), withdrawn.clone());
         Ok(Seat { running: Arc::clone(&self.running), id: id.clone(), withdrawn })
+    }
+}
+
+/// Answers a request unless it is withdrawn. If both happen at once it is withdrawn: its client has said so, and expects
+/// to hear nothing more of it.
+async fn unless_withdrawn(withdrawn: &CancellationToken, answered: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = withdrawn.cancelled() => {}
+        () = answered => {}
     }
 }
 
@@ -147,5 +156,21 @@ async fn answer(exchanges: &Exchanges, request: Request, caller: Caller, output:
                 say(message::write_cancelled(&id, "The server ends the subscription")).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_is_withdrawn_is_not_answered_though_its_answer_is_there() {
+        let withdrawn = CancellationToken::new();
+        let mut is_answered = false;
+        unless_withdrawn(&withdrawn, async { is_answered = true }).await;
+        assert!(std::mem::take(&mut is_answered));
+        withdrawn.cancel();
+        unless_withdrawn(&withdrawn, async { is_answered = true }).await;
+        assert!(!is_answered);
     }
 }
