@@ -12,6 +12,7 @@
 //! eras).
 
 pub mod bridge;
+pub mod budget;
 pub mod call;
 pub mod data;
 pub mod error;
