@@ -204,8 +204,14 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// Takes the raw JSON of an id; `None` if it is not a string or an integer.
+    /// The longest id that is taken. It comes back with every message about its request.
+    pub const MAX_BYTES: usize = 1024;
+
+    /// Takes the raw JSON of an id; `None` if it is not a string or an integer, or longer than it may be.
     pub fn from_raw(raw: Bytes) -> Option<Self> {
+        if raw.len() > Self::MAX_BYTES {
+            return None;
+        }
         match *raw.first()? {
             b'"' => {
                 if !raw.contains(&b'\\') {

@@ -2,11 +2,14 @@
 //!
 //! In: the phase, the message, what is in flight. Out: what the runtime has to do about it.
 
+use std::sync::LazyLock;
+
 use serde::Deserialize;
 
 use crate::error::{Error, Reason};
 use crate::id::RequestId;
 use crate::members;
+use crate::mention::Mention;
 use crate::message::{Notification, RawJson, Request};
 use crate::method::Method;
 use crate::phase::Phase;
@@ -198,6 +201,30 @@ pub fn subscription_uri(params: Option<&RawJson>) -> Option<String> {
         uri: String,
     }
     params?.read::<Params>().ok().map(|params| params.uri)
+}
+
+/// The longest progress token that is taken. It comes back with every report of progress.
+pub const MAX_TOKEN_BYTES: usize = RequestId::MAX_BYTES;
+
+static PROGRESS_TOKEN: LazyLock<Mention> = LazyLock::new(|| Mention::of("progressToken"));
+
+/// Checks that the progress token of a request is one that can be sent back with every report.
+///
+/// # Errors
+/// When it is too long. Params that are shorter than that are not looked at.
+pub fn check_progress_token(params: Option<&RawJson>) -> Result<(), Error> {
+    let long = params.filter(|params| params.bytes().len() > MAX_TOKEN_BYTES);
+    let Some(params) = long.filter(|params| PROGRESS_TOKEN.may_be_in(params.bytes())) else { return Ok(()) };
+    match progress_token(Some(params)) {
+        Some(token) if token.bytes().len() > MAX_TOKEN_BYTES => Err(token_too_long()),
+        _ => Ok(()),
+    }
+}
+
+/// What a client is told whose progress token is too long.
+pub(crate) fn token_too_long() -> Error {
+    let message = "The progress token must be a string or a number of at most 1024 bytes";
+    Error::new(Reason::InvalidParams, message).with("limit", MAX_TOKEN_BYTES)
 }
 
 /// The progress token of a request's `_meta`, raw.

@@ -5,7 +5,7 @@ use crate::error::{Error, Reason};
 use crate::members::{self, Raw};
 use crate::message::RawJson;
 use crate::protocol;
-use crate::rules::LogLevel;
+use crate::rules::{self, LogLevel};
 
 /// The member that carries the version.
 pub const VERSION: &str = protocol::META_VERSION;
@@ -86,6 +86,9 @@ impl Meta {
                 PROGRESS_TOKEN
                     if text.starts_with(['"', '-']) || text.starts_with(|c: char| c.is_ascii_digit()) =>
                 {
+                    if text.len() > rules::MAX_TOKEN_BYTES {
+                        return Err(rules::token_too_long());
+                    }
                     token = Some(raw(value));
                 }
                 _ => {}

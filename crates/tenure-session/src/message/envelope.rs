@@ -74,7 +74,7 @@ impl<'a> Members<'a> {
             return Err(Malformed::Envelope(r#""jsonrpc" must be "2.0""#, known_id()));
         }
         if matches!(id, Some(None)) {
-            return Err(Malformed::Envelope("an id is a string or an integer", None));
+            return Err(Malformed::Envelope("an id is a string or an integer of at most 1024 bytes", None));
         }
         let Some(method) = self.method else {
             return self.answer(body, id.flatten());
