@@ -114,6 +114,8 @@ reasons! {
     TooManyTasks = "too_many_tasks", -31029;
     /// A state was changed by another since it was read.
     Conflict = "conflict", -31009;
+    /// The caller makes the server hold as much as it may, or all callers together do.
+    TooMuchHeld = "too_much_held", -31029;
     /// The client does not read what it is sent, so nothing more is taken from it.
     SlowReader = "slow_reader", -31029;
     /// A body larger than allowed.
@@ -236,6 +238,7 @@ impl Error {
             | Reason::TooManyTasks
             | Reason::TooManyProcesses
             | Reason::StateTooLarge
+            | Reason::TooMuchHeld
             | Reason::SlowReader => Kind::Full,
             Reason::Interrupted
             | Reason::BackendUnavailable

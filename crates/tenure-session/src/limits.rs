@@ -98,6 +98,8 @@ pub struct Limits {
     pub max_pending: usize,
     /// The largest message to the client.
     pub max_event_bytes: usize,
+    /// Bytes of all messages that a server may send about one request, its response not among them.
+    pub max_call_event_bytes: usize,
     /// Events kept of one session.
     pub max_session_events: usize,
     /// Bytes of events kept of one session.
@@ -149,6 +151,7 @@ impl Default for Limits {
             max_streams: 256,
             max_pending: 128,
             max_event_bytes: 16 << 20,
+            max_call_event_bytes: 64 << 20,
             max_session_events: 10_000,
             max_session_event_bytes: 64 << 20,
             event_ttl: Duration::from_secs(60 * 60),

@@ -22,13 +22,14 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use pin_project_lite::pin_project;
+use tenure_session::budget::Unread;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::http::{Body, Remote, Router, Seat};
+use crate::http::{Body, Remote, Router, Seat, Stalled};
 use crate::opening::{Opening, Protocol};
 use crate::serve::{Kept, Stages};
 use crate::stall::Stall;
@@ -86,6 +87,8 @@ pub(crate) fn serve<W: Wire>(
         passes: AtomicBool::new(false),
         fresh: Mutex::new(Some(stages.fresh.token())),
         receiving: Mutex::new(Some(stages.receiving.token())),
+        unread: Mutex::new(None),
+        has_unread: AtomicBool::new(false),
         stages: stages.clone(),
     });
     let answers = Answers { router: router.clone(), remote, seat, talk: Arc::clone(&talk) };
@@ -150,6 +153,9 @@ impl<W: Wire> Future for Connection<W> {
         if let State::Opening(opening, ..) = this.state {
             let protocol = ready!(opening.poll_protocol(cx))?;
             *this.state = this.state.take().opened(protocol, this.talk);
+        }
+        if this.talk.is_given_up() {
+            return Poll::Ready(Err(Stalled.into()));
         }
         match this.state {
             State::Http1(connection) => {
@@ -220,6 +226,10 @@ struct Talk {
     fresh: Mutex<Option<TaskTrackerToken>>,
     /// Until no request can begin any more, and none is being received.
     receiving: Mutex<Option<TaskTrackerToken>>,
+    /// The large answer that its client is to read.
+    unread: Mutex<Option<Unread>>,
+    /// Whether there is one, so that no other connection looks for it.
+    has_unread: AtomicBool,
     stages: Stages,
 }
 
@@ -265,6 +275,26 @@ impl Talk {
         }
     }
 
+    /// Notes the answer that is about to be sent.
+    fn sends(&self, body: &Body) {
+        let unread = body.unread();
+        if unread.is_some() || self.has_unread.load(Ordering::Acquire) {
+            self.has_unread.store(unread.is_some(), Ordering::Release);
+            *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = unread;
+        }
+    }
+
+    /// Whether its client does not read its answer and holds too much with it.
+    fn is_given_up(&self) -> bool {
+        self.has_unread.load(Ordering::Acquire)
+            && self
+                .unread
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_ref()
+                .is_some_and(Unread::is_given_up)
+    }
+
     /// The stop need not wait for this connection.
     fn received(&self) {
         self.receiving.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -292,20 +322,20 @@ impl Service<Request<Incoming>> for Answers {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let (router, talk, remote) = (self.router.clone(), Arc::clone(&self.talk), self.remote);
+        let (router, talk, remote) = (self.router.clone(), Arc::clone(&self.talk), self.remote.clone());
         talk.heard();
         if router.doors.may_upgrade(request.uri().path()) {
             request.extensions_mut().insert(self.seat.clone());
         }
         if request.version() > Version::HTTP_11 {
-            return Box::pin(async move { Ok(router.handle(request, Some(remote)).await) });
+            return Box::pin(async move { Ok(router.handle(request, Some(&remote)).await) });
         }
         talk.begin(&request);
         let received = Arc::clone(&talk);
         let request = request.map(|body| Received { body, talk: received });
         Box::pin(async move {
             let mut response = {
-                let mut handled = std::pin::pin!(router.handle(request, Some(remote)));
+                let mut handled = std::pin::pin!(router.handle(request, Some(&remote)));
                 std::future::poll_fn(|cx| {
                     let response = handled.as_mut().poll(cx);
                     // After the poll in which the request was read, and given to its session.
@@ -314,6 +344,7 @@ impl Service<Request<Incoming>> for Answers {
                 })
                 .await
             };
+            talk.sends(response.body());
             if talk.stages.leaving.is_cancelled() {
                 say_close(&mut response);
                 talk.is_last.store(true, Ordering::Release);

@@ -191,7 +191,7 @@ impl Server {
                     continue;
                 }
             };
-            let remote = Remote { address, scheme };
+            let remote = Remote { share: Some(router.share(address.ip())), ..Remote::new(address, scheme) };
             let seat = Seat(Arc::new(permit));
             let (kill, stages) = (kill.clone().cancelled_owned(), stages.clone());
             // Two kinds of task, because one that may also do TLS would be five times as large.

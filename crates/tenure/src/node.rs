@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tenure_session::budget::Budget;
 use tenure_session::data::KindOfState;
 use tenure_session::exchange::Exchanges;
 use tenure_session::port::backend::Backend;
@@ -32,6 +33,7 @@ pub struct Node {
     exchanges: Exchanges,
     states: States,
     store: Opened,
+    budget: Budget,
     stages: Stages,
     hand_over: HandOver,
     tasks: TaskTracker,
@@ -84,7 +86,7 @@ impl Node {
         let shared = shared.map_err(|error| Failure::new("cannot share the socket").caused_by(error))?;
         let hand_over = HandOver::new(shared);
         let kinds = served.kinds.clone();
-        let Assembled { sessions, exchanges, states, server, store, folder } =
+        let Assembled { sessions, exchanges, states, server, store, budget, folder } =
             wire::assemble(config, served, socket).await?;
         let address = server
             .local_addr()
@@ -119,7 +121,7 @@ impl Node {
             passing.end().await;
         });
         tasks.close();
-        Ok(Self { address, scheme, sessions, exchanges, states, store, stages, hand_over, tasks })
+        Ok(Self { address, scheme, sessions, exchanges, states, store, budget, stages, hand_over, tasks })
     }
 
     /// The MCP endpoint.
@@ -145,6 +147,11 @@ impl Node {
     /// The data sessions.
     pub fn states(&self) -> &States {
         &self.states
+    }
+
+    /// What clients make it hold.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// The store.

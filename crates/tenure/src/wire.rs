@@ -12,6 +12,7 @@ use tenure_backend::routes::Routes;
 use tenure_session::bridge::probe::Probe;
 use tenure_session::bridge::rules::evidence::Over;
 use tenure_session::bridge::{Era, Eras, ExchangesOnSessions, Halves, PoolLimits, Revisions};
+use tenure_session::budget::{Budget, BudgetLimits, Resource};
 use tenure_session::data::{DataLayer, KindOfState, Required};
 use tenure_session::exchange::{self, Caching, ExchangeLimits, Exchanges};
 use tenure_session::fingerprint::Fingerprints;
@@ -577,6 +578,7 @@ pub(crate) struct Assembled {
     pub(crate) states: States,
     pub(crate) server: Server,
     pub(crate) store: Opened,
+    pub(crate) budget: Budget,
     /// The store's folder, if it has one.
     pub(crate) folder: Option<PathBuf>,
 }
@@ -605,7 +607,9 @@ pub(crate) async fn assemble(config: &Config, served: Served, socket: Socket) ->
     let folder = control_folder(config, &opened)?;
     let routes = served.routes.clone();
     let Running { sessions, exchanges, states } = run(&opened, config, config.limits.clone(), served).await?;
-    let rules = Rules { stall_timeout: config.bounds.stall_timeout, ..config.rules.clone() };
+    let budget = budget(config);
+    let rules =
+        Rules { stall_timeout: config.bounds.stall_timeout, budget: budget.clone(), ..config.rules.clone() };
     let endpoint = |route: Route| {
         Endpoint::new(sessions.on(route.clone()), rules.clone()).with_exchanges(exchanges.on(route))
     };
@@ -616,7 +620,19 @@ pub(crate) async fn assemble(config: &Config, served: Served, socket: Socket) ->
         Some(kept) => server.with_kept(kept),
         None => server,
     };
-    Ok(Assembled { sessions, exchanges, states, server, store: opened, folder })
+    Ok(Assembled { sessions, exchanges, states, server, store: opened, budget, folder })
+}
+
+/// What clients may make the process hold.
+fn budget(config: &Config) -> Budget {
+    let limits = BudgetLimits::default()
+        .with_share(config.clients.share)
+        .with(Resource::Memory, config.clients.memory_bytes)
+        .with(Resource::Calls, config.exchanges.max_running)
+        .with(Resource::Listens, config.exchanges.max_listens)
+        .with(Resource::Parked, config.exchanges.max_parked)
+        .with(Resource::Sessions, config.limits.max_sessions);
+    Budget::new(limits)
 }
 
 /// Opens the store that another process has open, when that one has closed it. With its connections, as they come.
@@ -696,6 +712,7 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
     let (backend, states) = with_data_sessions(config, served, &store, carry);
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
+        max_listens: config.exchanges.max_listens,
         max_parked: config.exchanges.max_parked,
         stream_after: config.exchanges.stream_after,
         max_kept: config.exchanges.max_kept,

@@ -1,7 +1,9 @@
 //! Who sent a message, and how it reached us.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use crate::budget::{Share, Taken};
 use crate::id::Principal;
 
 /// Who sent a message, and how it reached us.
@@ -17,6 +19,8 @@ pub struct Caller {
     pub traceparent: Option<Box<str>>,
     /// How it gets an answer whose connection closed.
     pub collect: Collect,
+    /// The memory that the message takes, counted until nothing needs the message any more.
+    pub held: Option<Arc<Taken>>,
 }
 
 /// How a client gets an answer if the connection that waits for it closes.
@@ -38,6 +42,12 @@ impl Caller {
             principal: Principal::ANONYMOUS,
             traceparent: None,
             collect: Collect::default(),
+            held: None,
         }
+    }
+
+    /// What it may make us hold, if that is counted.
+    pub fn share(&self) -> Option<Share> {
+        self.held.as_ref().map(|held| held.share())
     }
 }

@@ -22,6 +22,7 @@ use super::run::{Answer, Run, Source};
 use super::states::{self, Bound, Brought, Held, Opened};
 use super::work::{Attempt, End, Origin, Work};
 use crate::bridge::rules::news::Filter;
+use crate::budget::{Resource, Share, Taken};
 use crate::call::{CallContext, Caller, Fanout, Listener, News, Stage};
 use crate::error::{Error, Reason};
 use crate::id::Route;
@@ -69,7 +70,10 @@ pub(super) struct Inner {
     pub(super) fanout: Fanout,
     /// One of the stages below.
     pub(super) stage: AtomicU8,
+    /// Attempts that are being answered, listens among them.
     pub(super) running: AtomicUsize,
+    /// Listens alone.
+    pub(super) listening: AtomicUsize,
     pub(super) numbers: AtomicU64,
     /// Tells this process from others, in which other calls wait.
     pub(super) process: u64,
@@ -127,6 +131,7 @@ impl Exchanges {
             fanout: parts.fanout.clone(),
             stage: AtomicU8::new(OPEN),
             running: AtomicUsize::new(0),
+            listening: AtomicUsize::new(0),
             numbers: AtomicU64::new(0),
             process: random(),
             listed: Mutex::default(),
@@ -185,7 +190,7 @@ impl Exchanges {
         let Checked { mut request, meta, params: headers, streams } = checked;
         // Incremented before the stage is read, so that an end which sets the stage and then reads the count sees this
         // request.
-        let running = Running::new(inner)?;
+        let running = Running::new(inner, &request.method, caller.share())?;
         let stage = inner.stage.load(Ordering::SeqCst);
         let may_ask = Work::may_ask(&request.method);
         let is_held = match inner.admission(stage, &request, route, &caller.principal, streams) {
@@ -426,16 +431,33 @@ fn random() -> u64 {
 }
 
 /// An attempt as long as it is being answered.
-pub(super) struct Running(Arc<Inner>);
+pub(super) struct Running {
+    inner: Arc<Inner>,
+    is_listen: bool,
+    _taken: Option<Taken>,
+}
 
 impl Running {
-    pub(super) fn new(inner: &Arc<Inner>) -> Result<Self, Error> {
+    /// Listens are counted apart from calls: they last, and a peer with many of them must not keep calls out.
+    pub(super) fn new(inner: &Arc<Inner>, method: &Method, share: Option<Share>) -> Result<Self, Error> {
+        let is_listen = *method == Method::Listen;
         let running = inner.running.fetch_add(1, Ordering::SeqCst);
-        let guard = Self(Arc::clone(inner));
-        let limit = inner.limits.max_running;
-        if running >= limit {
+        let listening = inner.listening.fetch_add(usize::from(is_listen), Ordering::SeqCst);
+        let mut guard = Self { inner: Arc::clone(inner), is_listen, _taken: None };
+        let (resource, before, limit) = match is_listen {
+            true => (Resource::Listens, listening, inner.limits.max_listens),
+            false => (Resource::Calls, running.saturating_sub(listening), inner.limits.max_running),
+        };
+        if before >= limit {
             let message = "Too many requests are being answered; try again later";
             return Err(Error::new(Reason::TooManyRequests, message).with("limit", limit));
+        }
+        if let Some(share) = share {
+            let taken = share.take(resource, 1);
+            guard._taken = Some(taken.map_err(|_| {
+                let message = "As many of your requests are being answered as may be; try again later";
+                Error::new(Reason::TooManyRequests, message)
+            })?);
         }
         Ok(guard)
     }
@@ -443,9 +465,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::SeqCst);
-        if self.0.stage.load(Ordering::SeqCst) != OPEN {
-            self.0.idle.notify_waiters();
+        self.inner.running.fetch_sub(1, Ordering::SeqCst);
+        self.inner.listening.fetch_sub(usize::from(self.is_listen), Ordering::SeqCst);
+        if self.inner.stage.load(Ordering::SeqCst) != OPEN {
+            self.inner.idle.notify_waiters();
         }
     }
 }

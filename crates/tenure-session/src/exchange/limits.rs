@@ -7,8 +7,10 @@ use crate::limits::{Jitter, Limits, OtherServer};
 /// Every bound and timeout of exchanges.
 #[derive(Clone, Debug)]
 pub struct ExchangeLimits {
-    /// Exchanges that run at once, listens among them.
+    /// Exchanges that run at once, listens not among them.
     pub max_running: usize,
+    /// Listens at once.
+    pub max_listens: usize,
     /// Calls that wait for a client to come back with answers.
     pub max_parked: usize,
     /// Messages of one exchange that wait for its reader; beyond it the server has to wait.
@@ -55,6 +57,7 @@ impl ExchangeLimits {
     pub fn of(limits: &Limits) -> Self {
         Self {
             max_running: 10_000,
+            max_listens: 10_000,
             max_parked: 1000,
             max_waiting: limits.max_tail_events,
             max_waiting_bytes: limits.max_unstored_bytes,

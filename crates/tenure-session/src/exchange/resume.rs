@@ -75,7 +75,8 @@ impl Exchanges {
 
     async fn take_up(&self, calls: &Arc<KeptCalls<Work>>, id: CallId, caller: Caller) -> Result<Flow, Error> {
         let (inner, route) = (&self.0, &self.1);
-        let running = Running::new(inner)?;
+        // What was called is not known yet.
+        let running = Running::new(inner, &Method::ToolsCall, caller.share())?;
         let resumable = FlowItem::Resumable { id: id.expose(), retry: inner.retry(&id) };
         let stage = inner.stage.load(Ordering::SeqCst);
         let send_away = || Flow::of([resumable.clone(), FlowItem::ComeBack(inner.stop_retry(&id))]);

@@ -100,6 +100,7 @@ impl Work {
         let mut state = self.state.lock();
         state.said_bytes += messages.iter().map(Bytes::len).sum::<usize>();
         state.said.extend(messages);
+        state.count_said();
         let waker = state.waker.take();
         drop(state);
         wake(waker);
@@ -126,12 +127,15 @@ impl Work {
             return Ok(());
         }
         let bytes = state.said_bytes + message.len();
-        let is_full = state.said.len() >= self.limits.max_waiting || bytes > self.limits.max_waiting_bytes;
+        let is_full = state.said.len() >= self.limits.max_waiting
+            || bytes > self.limits.max_waiting_bytes
+            || !state.may_hold(bytes);
         if is_full && !state.said.is_empty() {
             return Err(Unsaid::NoRoom(message));
         }
         state.said_bytes = bytes;
         state.said.push_back(message);
+        state.count_said();
         // What comes first on a listen is its acknowledgement.
         let acknowledges = self.is_listen() && !std::mem::replace(&mut state.is_acknowledged, true);
         let waker = state.waker.take();

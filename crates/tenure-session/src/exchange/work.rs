@@ -20,6 +20,7 @@ use super::limits::ExchangeLimits;
 use super::meta::Meta;
 use super::states::Parked;
 use crate::bridge::rules::questions::{self, KeyedBy, Question};
+use crate::budget::{Resource, Taken};
 use crate::call::{Became, Caller, Fanout, TaskWish};
 use crate::error::{Reason, RpcError};
 use crate::kept::Kept;
@@ -72,6 +73,8 @@ pub(super) struct State {
     /// What the attempt was not given yet.
     pub(super) said: VecDeque<Bytes>,
     pub(super) said_bytes: usize,
+    /// The memory that it takes from the share of the client.
+    said_memory: Option<Taken>,
     pub(super) asked: Vec<Asked>,
     /// When the first and the last of those questions were asked.
     pub(super) asked_at: Option<(Instant, Instant)>,
@@ -157,6 +160,18 @@ pub(super) struct Origin {
 }
 
 impl State {
+    /// Whether the client may make us hold so much that it has not read.
+    pub(super) fn may_hold(&mut self, bytes: usize) -> bool {
+        self.said_memory.as_mut().is_none_or(|memory| memory.resize(bytes).is_ok())
+    }
+
+    /// Counts what the client has not read, whether or not it may be as much: one message may always wait.
+    pub(super) fn count_said(&mut self) {
+        if let Some(memory) = &mut self.said_memory {
+            memory.resize_anyway(self.said_bytes);
+        }
+    }
+
     /// The questions, to be answered by the next attempt. `None` if the server took all of them back.
     pub(super) fn questions(&mut self, until: Instant) -> Option<Vec<Question>> {
         self.asked_at = None;
@@ -185,6 +200,7 @@ impl Work {
             is_over: false,
             said: VecDeque::new(),
             said_bytes: 0,
+            said_memory: caller.share().map(|share| share.take_anyway(Resource::Memory, 0)),
             asked: Vec::new(),
             asked_at: None,
             questions: 0,
@@ -270,6 +286,7 @@ impl Work {
     pub(super) fn take_said(&self, state: &mut State) -> Option<Bytes> {
         let said = state.said.pop_front()?;
         state.said_bytes -= said.len();
+        state.count_said();
         self.room.notify_waiters();
         Some(said)
     }
@@ -292,6 +309,7 @@ impl Work {
         state.parked_until = None;
         state.said.clear();
         state.said_bytes = 0;
+        state.count_said();
         state.progressed = Some(Instant::now());
         // What an earlier attempt could not do, this one perhaps can.
         state.lacking.retain(|one| !attempt.meta.capabilities.has(one));

@@ -144,6 +144,7 @@ impl Session {
         caller: Caller,
         stream: Option<StreamId>,
     ) -> Result<Admitted, Error> {
+        rules::check_progress_token(request.params.as_ref())?;
         let now = self.inner.clock.now();
         let limits = &self.inner.limits;
         let afterwards = afterwards(&request);
@@ -235,6 +236,7 @@ impl Session {
                 is_held: false,
                 collect: caller.collect,
                 asking: 0,
+                said_bytes: 0,
             };
             state.calls.insert(request.id.clone(), call);
             (link, number)
@@ -273,6 +275,7 @@ impl Session {
             is_held: true,
             collect: Collect::Resumes,
             asking: 0,
+            said_bytes: 0,
         };
         state.calls.insert(request.id, call);
         self.begin_stream(state, stream, Stream { open: 1, ..Stream::default() }, note);

@@ -173,6 +173,7 @@ impl Session {
                     is_held: false,
                     collect: Collect::Resumes,
                     asking: 0,
+                    said_bytes: 0,
                 };
                 state.calls.insert(request.id.clone(), call);
                 resumed.push(Resumed { request, number, is_held: open.is_held });

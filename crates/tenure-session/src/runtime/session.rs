@@ -18,7 +18,7 @@ use super::census::Seat;
 use super::deadline::Due;
 use super::drain::{Hints, Stage};
 use super::relink;
-use super::sessions::Inner;
+use super::sessions::{Held, Inner};
 use super::stream::{Outbox, Stream};
 use crate::call::Collect;
 use crate::error::{Error, Reason, RpcError};
@@ -113,6 +113,8 @@ pub(super) struct State {
     pub(super) saving: bool,
     pub(super) unsaved: bool,
     pub(super) seat: Option<Seat>,
+    /// What it takes from its client's share; nothing if a request has woken it.
+    pub(super) _held: Option<Box<Held>>,
     /// Where the session stands in the deadline queue.
     pub(super) due: Option<Instant>,
     pub(super) requests: u64,
@@ -145,6 +147,8 @@ pub(super) struct InFlight {
     pub(super) collect: Collect,
     /// Questions to the client that this request waits for; its own time does not run meanwhile.
     pub(super) asking: usize,
+    /// Bytes of the messages about it so far.
+    pub(super) said_bytes: usize,
 }
 
 /// What others may know of a request in flight.
@@ -552,6 +556,7 @@ impl State {
             saving: false,
             unsaved: false,
             seat: Some(seat),
+            _held: None,
             due: None,
             requests: 0,
             errors: 0,

@@ -25,6 +25,7 @@ use super::servers::Servers;
 use super::session::{Session, SessionInfo, State, unknown_error};
 use super::sweep;
 use super::wake::{self, Waking};
+use crate::budget::{Resource, Share, Taken};
 use crate::call::{Fanout, Hub};
 use crate::error::{Error, Reason};
 use crate::fingerprint::Fingerprints;
@@ -179,7 +180,23 @@ impl Sessions {
     /// Dropped before it is done, it leaves nothing behind: a server that is being started is let go at once, a write
     /// that was begun is finished and taken back in the background.
     pub async fn create(&self, request: Request, principal: &Principal) -> Result<Created, Error> {
-        self.create_as(SessionId::random(), request, principal).await
+        self.create_as(SessionId::random(), request, principal, None).await
+    }
+
+    /// As [`Sessions::create`], for a client whose share of what the server holds is counted.
+    ///
+    /// # Errors
+    /// As for `create`, and when the client holds as much as it may.
+    ///
+    /// # Cancel safety
+    /// As for `create`.
+    pub async fn create_within(
+        &self,
+        share: Share,
+        request: Request,
+        principal: &Principal,
+    ) -> Result<Created, Error> {
+        self.create_as(SessionId::random(), request, principal, Some(share)).await
     }
 
     /// As [`Sessions::create`], under an id that was drawn before and told to nobody but its owner: for connections
@@ -196,6 +213,7 @@ impl Sessions {
         id: SessionId,
         request: Request,
         principal: &Principal,
+        share: Option<Share>,
     ) -> Result<Created, Error> {
         let inner = &self.0;
         // Counted before the stage is read, so that a stop that sets the stage and then counts misses none.
@@ -212,10 +230,11 @@ impl Sessions {
             return Err(bad_initialize("the params are too large").with("limit", limit));
         }
         let revision = Revision::negotiate(&asked.protocol_version);
+        let held = share.map(|share| Held::take(&share, params.bytes().len())).transpose()?;
         let seat = inner.census.take(id.key(), principal, &inner.limits)?;
         let claim = finish(&inner.tasks, Unborn::claim(Arc::clone(inner), id.key()));
         let (mut unborn, epoch) = claim.await.map_err(store_failed)?;
-        let state = State::new(params.clone(), revision, seat);
+        let state = State { _held: held, ..State::new(params.clone(), revision, seat) };
         let now = inner.clock.now();
         let belongs = (principal.clone(), self.1.clone());
         let session = Session::new(Arc::clone(inner), id, belongs, epoch, now, state);
@@ -325,6 +344,25 @@ impl Sessions {
     /// Whether new work is taken.
     pub fn is_ready(&self) -> bool {
         self.0.stage() < Stage::Draining
+    }
+}
+
+/// What a session in memory takes from the share of the client that began it.
+pub(super) struct Held {
+    _session: Taken,
+    _params: Taken,
+}
+
+impl Held {
+    fn take(share: &Share, params_bytes: usize) -> Result<Box<Self>, Error> {
+        let session = share.take(Resource::Sessions, 1).map_err(|_| {
+            let message = "You hold as many sessions as you may; end one with DELETE";
+            Error::new(Reason::TooManySessionsOfPrincipal, message)
+        })?;
+        let params = share.take(Resource::Memory, params_bytes).map_err(|_| {
+            Error::new(Reason::TooMuchHeld, "The server holds as much for you as it may; try again later")
+        })?;
+        Ok(Box::new(Self { _session: session, _params: params }))
     }
 }
 

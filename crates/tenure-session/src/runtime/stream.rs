@@ -222,10 +222,31 @@ impl Session {
         }
         let stream = match origin {
             Origin::Session => StreamId::STANDALONE,
-            Origin::Call { id, number } => self.stream_of(state, id, *number)?,
+            Origin::Call { id, number } => {
+                let stream = self.stream_of(state, id, *number)?;
+                self.check_said(state, id, body.len())?;
+                stream
+            }
         };
         self.push(state, stream, body, Place::Middle);
         Ok(())
+    }
+
+    /// Counts what is sent about a request. A server that floods it is not stopped, but what comes beyond the budget is
+    /// dropped; the response is not counted and always comes.
+    fn check_said(&self, state: &mut State, id: &RequestId, bytes: usize) -> Result<(), Error> {
+        let limit = self.inner.limits.max_call_event_bytes;
+        let Some(call) = state.calls.get_mut(id) else { return Ok(()) };
+        let before = call.said_bytes;
+        call.said_bytes = before.saturating_add(bytes);
+        if call.said_bytes <= limit {
+            return Ok(());
+        }
+        if before <= limit {
+            tracing::warn!(session = %self.label, request = ?id, method = %call.method, limit, "the server sends more about a request than it may; what follows is dropped");
+        }
+        let message = "The server sends more about this request than it may";
+        Err(Error::new(Reason::TooMuchHeld, message).with("limit", limit))
     }
 
     /// The stream of a request in flight; the first message makes it one. The caller flushes.

@@ -93,7 +93,7 @@ impl Scene {
 
     async fn create(&self) -> Result<(), Error> {
         let request = runtime::request(0, "initialize", &runtime::initialize("2025-11-25"));
-        let created = self.sessions.create_as(self.new, request, &Principal::ANONYMOUS).await?;
+        let created = self.sessions.create_as(self.new, request, &Principal::ANONYMOUS, None).await?;
         assert!(created.session.is_some());
         Ok(())
     }
@@ -260,7 +260,8 @@ async fn a_name_that_is_taken_is_refused_and_its_session_stays_whole() {
     assert_eq!(before.streams.len(), 1, "it has something to lose");
     for taken in [scene.live, scene.dormant] {
         let request = runtime::request(0, "initialize", &runtime::initialize("2025-11-25"));
-        let refused = scene.sessions.create_as(taken, request, &Principal::ANONYMOUS).await.unwrap_err();
+        let refused =
+            scene.sessions.create_as(taken, request, &Principal::ANONYMOUS, None).await.unwrap_err();
         assert_eq!(refused.reason(), Reason::StoreUnavailable);
     }
     let_others_run().await;

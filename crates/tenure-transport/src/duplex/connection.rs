@@ -238,8 +238,8 @@ impl Connection {
         let id = request.id.clone();
         let sessions = self.sessions.clone();
         let named = self.manner.returns.unwrap_or_else(SessionId::random);
-        let principal = self.manner.caller.principal.clone();
-        let mut opening = pin!(sessions.create_as(named, request, &principal));
+        let (principal, share) = (self.manner.caller.principal.clone(), self.manner.caller.share());
+        let mut opening = pin!(sessions.create_as(named, request, &principal, share));
         let mut listening = true;
         let created = loop {
             let line = tokio::select! {

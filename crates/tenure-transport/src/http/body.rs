@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tenure_session::Reader;
+use tenure_session::budget::{Share, Unread};
 use tenure_session::runtime::Item;
 use tokio::time::{Instant, Sleep};
 use tokio_util::task::TaskTracker;
@@ -14,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::doors::Talk;
 use super::flowing::Flowing;
 use super::paced::{PIECE_BYTES, Paced, Stalled};
+use super::pieces::Pieces;
 use super::sse::{self, Wording};
 
 /// The most that is put into one frame before the client has taken the last one.
@@ -27,6 +29,7 @@ pub struct Body(Inner);
 enum Inner {
     Empty,
     Full(Bytes),
+    Pieces(Box<Pieces>),
     Comment(&'static [u8]),
     Events(Box<Events>),
     Talk(Box<Talk>),
@@ -81,15 +84,41 @@ impl Body {
         Self(Inner::Flow(Box::new(flow)))
     }
 
+    /// The same, with an answer that is large counted until the client has read it.
+    pub(super) fn counted(self, share: &Share) -> Self {
+        match self.0 {
+            Inner::Full(bytes) if bytes.len() > FRAME_BYTES => {
+                let unread = share.unread(bytes.len());
+                Self(Inner::Pieces(Box::new(Pieces::new(bytes, unread))))
+            }
+            other => Self(other),
+        }
+    }
+
+    /// The answer that is counted, if it is.
+    pub(crate) fn unread(&self) -> Option<Unread> {
+        match &self.0 {
+            Inner::Pieces(pieces) => Some(pieces.unread()),
+            _ => None,
+        }
+    }
+
     /// The same for a stream of HTTP/2, if it can be more than a connection should hold for each of them. A talk is
     /// left as it is: it has to know what was written, and has no more than a few messages waiting.
-    pub(super) fn at_pace(self, tasks: &TaskTracker, stall: Duration) -> Self {
+    pub(super) fn at_pace(self, tasks: &TaskTracker, stall: Duration, share: &Share) -> Self {
         Self(Inner::Paced(match self.0 {
-            Inner::Full(bytes) if bytes.len() > PIECE_BYTES => Paced::whole(bytes, tasks, stall),
-            Inner::Events(mut events) => Paced::new(move |cx| events.poll(cx), tasks, stall),
-            Inner::Flow(mut flow) => Paced::new(move |cx| flow.poll(cx), tasks, stall),
+            Inner::Full(bytes) if bytes.len() > PIECE_BYTES => {
+                let unread = share.unread(bytes.len());
+                Paced::whole(bytes, tasks, stall, unread)
+            }
+            Inner::Events(mut events) => Paced::new(move |cx| events.poll(cx), tasks, stall, None),
+            Inner::Flow(mut flow) => Paced::new(move |cx| flow.poll(cx), tasks, stall, None),
             Inner::Paced(paced) => paced,
-            other @ (Inner::Empty | Inner::Full(_) | Inner::Comment(_) | Inner::Talk(_)) => {
+            other @ (Inner::Empty
+            | Inner::Full(_)
+            | Inner::Pieces(_)
+            | Inner::Comment(_)
+            | Inner::Talk(_)) => {
                 return Self(other);
             }
         }))
@@ -161,6 +190,9 @@ impl http_body::Body for Body {
                 self.0 = Inner::Empty;
                 Some(bytes)
             }
+            Inner::Pieces(pieces) => {
+                return Poll::Ready(pieces.next(cx).map(|piece| piece.map(Frame::data)));
+            }
             Inner::Comment(text) => {
                 let bytes = Bytes::from_static(text);
                 self.0 = Inner::Empty;
@@ -179,6 +211,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Inner::Empty => true,
+            Inner::Pieces(pieces) => pieces.left() == 0,
             // The last piece says that it is the last, and nobody has to wait for that word.
             Inner::Paced(paced) => paced.left() == Some(0),
             _ => false,
@@ -189,6 +222,7 @@ impl http_body::Body for Body {
         match &self.0 {
             Inner::Empty => SizeHint::with_exact(0),
             Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Inner::Pieces(pieces) => SizeHint::with_exact(pieces.left() as u64),
             Inner::Comment(text) => SizeHint::with_exact(text.len() as u64),
             Inner::Paced(paced) => paced.left().map_or_else(SizeHint::default, SizeHint::with_exact),
             Inner::Events(_) | Inner::Talk(_) | Inner::Flow(_) => SizeHint::default(),

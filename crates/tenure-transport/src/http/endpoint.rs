@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Response};
+use tenure_session::budget::{Budget, Peer, Resource, Share, Taken};
 use tenure_session::exchange::Exchanges;
 use tenure_session::protocol::Eras;
 use tenure_session::runtime::{Caller, Collect};
@@ -43,6 +44,8 @@ pub struct Rules {
     pub stall_timeout: Duration,
     /// What clients of earlier designs are forgiven.
     pub leniencies: Leniencies,
+    /// What clients may make us hold.
+    pub budget: Budget,
 }
 
 impl Default for Rules {
@@ -55,6 +58,7 @@ impl Default for Rules {
             keep_alive: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(60),
             leniencies: Leniencies::NONE,
+            budget: Budget::default(),
         }
     }
 }
@@ -74,12 +78,28 @@ pub(super) struct Inner {
 }
 
 /// The other end of the connection. Servers of others pass it as an extension of the request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Remote {
     /// Its address.
     pub address: SocketAddr,
     /// `http` or `https`.
     pub scheme: &'static str,
+    /// What it may make us hold, if its connection looked that up already.
+    pub(crate) share: Option<Share>,
+}
+
+impl Remote {
+    /// A client at this address that speaks `http` or `https`.
+    pub fn new(address: SocketAddr, scheme: &'static str) -> Self {
+        Self { address, scheme, share: None }
+    }
+}
+
+/// Who sends a request, and what the request takes.
+pub(super) struct Asker<'a> {
+    pub(super) remote: Option<&'a Remote>,
+    /// The memory of its body.
+    pub(super) held: Arc<Taken>,
 }
 
 impl Endpoint {
@@ -116,7 +136,7 @@ impl Endpoint {
     ///
     /// # Cancel safety
     /// A request of a session that was admitted goes on when this future is dropped; one without is withdrawn.
-    pub async fn handle<B>(&self, request: Request<B>, remote: Option<Remote>) -> Response<Body>
+    pub async fn handle<B>(&self, request: Request<B>, remote: Option<&Remote>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -131,7 +151,7 @@ impl Endpoint {
             Method::GET if let Some(response) = Box::pin(self.resume_call(&parts, remote)).await => response,
             _ if self.has_no_sessions_for(headers::protocol_version(&parts.headers)) => reject_method("POST"),
             // Boxed, so that the frequent case carries no room for the rare ones.
-            Method::GET => Box::pin(self.get(&parts)).await,
+            Method::GET => Box::pin(self.get(&parts, remote)).await,
             Method::DELETE => Box::pin(self.delete(&parts)).await,
             _ => reject(&Error::new(Reason::MethodNotAllowed, "Use POST, GET or DELETE"), None),
         };
@@ -201,25 +221,46 @@ impl Endpoint {
         Principal::ANONYMOUS
     }
 
-    pub(super) fn caller(&self, parts: &http::request::Parts, remote: Option<Remote>) -> Caller {
+    /// What the sender of a request may make us hold.
+    pub(super) fn share(&self, remote: Option<&Remote>) -> Share {
+        match remote {
+            Some(Remote { share: Some(share), .. }) => share.clone(),
+            Some(Remote { address, .. }) => self.0.rules.budget.share(Peer::at(address.ip())),
+            None => self.0.rules.budget.share(Peer::UNKNOWN),
+        }
+    }
+
+    /// Who sends a request without a body.
+    pub(super) fn bodiless(&self, parts: &http::request::Parts, remote: Option<&Remote>) -> Caller {
+        let held = Arc::new(self.share(remote).take_anyway(Resource::Memory, 0));
+        self.caller(parts, &Asker { remote, held })
+    }
+
+    pub(super) fn caller(&self, parts: &http::request::Parts, asker: &Asker<'_>) -> Caller {
         let traceparent = parts.headers.get(headers::TRACEPARENT);
         Caller {
-            transport: remote.map_or("http", |remote| remote.scheme),
-            remote: remote.map(|remote| remote.address),
+            transport: asker.remote.map_or("http", |remote| remote.scheme),
+            remote: asker.remote.map(|remote| remote.address),
             principal: self.principal(parts),
             traceparent: traceparent.and_then(|value| value.to_str().ok()).map(Box::from),
             collect: Collect::Resumes,
+            held: Some(Arc::clone(&asker.held)),
         }
     }
 
     /// A response over this version of HTTP. Where many streams share a connection, one that is stuck would otherwise have
     /// all the time in the world.
-    pub(super) fn at_pace(&self, version: http::Version, response: Response<Body>) -> Response<Body> {
+    pub(super) fn at_pace(
+        &self,
+        version: http::Version,
+        response: Response<Body>,
+        share: &Share,
+    ) -> Response<Body> {
         match version {
             http::Version::HTTP_2 | http::Version::HTTP_3 => {
-                response.map(|body| body.at_pace(&self.0.tasks, self.0.rules.stall_timeout))
+                response.map(|body| body.at_pace(&self.0.tasks, self.0.rules.stall_timeout, share))
             }
-            _ => response,
+            _ => response.map(|body| body.counted(share)),
         }
     }
 
@@ -274,7 +315,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let endpoint = self.clone();
-        let remote = request.extensions().get::<Remote>().copied();
-        Box::pin(async move { Ok(endpoint.handle(request, remote).await) })
+        let remote = request.extensions().get::<Remote>().cloned();
+        Box::pin(async move { Ok(endpoint.handle(request, remote.as_ref()).await) })
     }
 }

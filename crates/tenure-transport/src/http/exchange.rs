@@ -7,7 +7,7 @@ use tenure_session::protocol::{self, Era, Eras, Shape};
 use tenure_session::{Message, RawJson, Request};
 
 use super::body::Body;
-use super::endpoint::{Endpoint, Remote, event_stream};
+use super::endpoint::{Asker, Endpoint, Remote, event_stream};
 use super::flowing::Flowing;
 use super::headers;
 use super::reject::{json, modern_status, reject_exchange};
@@ -75,7 +75,7 @@ impl Endpoint {
         exchanges: &Exchanges,
         parts: &Parts,
         request: Request,
-        remote: Option<Remote>,
+        asker: &Asker<'_>,
     ) -> Response<Body> {
         let id = request.id.clone();
         let mut checked = match exchange::check(request, Some(heads(&parts.headers)), exchanges.eras()) {
@@ -86,7 +86,7 @@ impl Endpoint {
             true => Streams::Resumable,
             false => Streams::No,
         };
-        match exchanges.request(checked, self.caller(parts, remote)).await {
+        match exchanges.request(checked, self.caller(parts, asker)).await {
             Answer::Json { body, code } => json(modern_status(code), body),
             Answer::Refused(error) => reject_exchange(&error, Some(&id)),
             Answer::Stream(flow) => self.flow(*flow),
@@ -97,17 +97,17 @@ impl Endpoint {
     ///
     /// # Cancel safety
     /// Dropping it withdraws the request.
-    pub(super) async fn resume_call(&self, parts: &Parts, remote: Option<Remote>) -> Option<Response<Body>> {
+    pub(super) async fn resume_call(&self, parts: &Parts, remote: Option<&Remote>) -> Option<Response<Body>> {
         let exchanges = self.0.exchanges.as_ref()?;
         // Looked at first: to go on with a call takes it away from the connection that it had.
         let event_id =
             parts.headers.get(headers::LAST_EVENT_ID).filter(|_| headers::accepts_events(&parts.headers))?;
-        let resumed = exchanges.resume(event_id.as_bytes(), self.caller(parts, remote)).await?;
+        let resumed = exchanges.resume(event_id.as_bytes(), self.bodiless(parts, remote)).await?;
         let response = match resumed {
             Ok(flow) => self.flow(flow),
             Err(error) => reject_exchange(&error, None),
         };
-        Some(self.at_pace(parts.version, response))
+        Some(self.at_pace(parts.version, response, &self.share(remote)))
     }
 
     fn flow(&self, flow: Flow) -> Response<Body> {

@@ -5,15 +5,15 @@ use http::request::Parts;
 use tenure_session::{Error, protocol};
 
 use super::body::Body;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Remote};
 use super::headers::{self, Wanted};
 use super::post::named;
 use super::reject::reject;
 
 impl Endpoint {
-    pub(super) async fn get(&self, parts: &Parts) -> Response<Body> {
+    pub(super) async fn get(&self, parts: &Parts, remote: Option<&Remote>) -> Response<Body> {
         match self.listen(parts).await {
-            Ok(response) => self.at_pace(parts.version, response),
+            Ok(response) => self.at_pace(parts.version, response, &self.share(remote)),
             Err(error) => reject(&error, None),
         }
     }

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_session::budget::Unread;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
@@ -37,12 +38,21 @@ impl Paced {
         next: impl FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Send + 'static,
         tasks: &TaskTracker,
         stall: Duration,
+        unread: Option<Unread>,
     ) -> Self {
         let (sender, pieces) = mpsc::channel(1);
         let is_whole = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_whole);
         tasks.spawn(async move {
-            let is_whole = hand_over(next, &sender, stall).await;
+            let handed_over = hand_over(next, &sender, stall);
+            let is_whole = match &unread {
+                None => handed_over.await,
+                // Beyond what the client may make us hold, the rest is dropped at once.
+                Some(unread) => tokio::select! {
+                    is_whole = handed_over => is_whole,
+                    () = std::future::poll_fn(|cx| unread.poll_given_up(cx)) => false,
+                },
+            };
             done.store(is_whole, Ordering::SeqCst);
             drop(sender);
         });
@@ -50,9 +60,9 @@ impl Paced {
     }
 
     /// Hands over one buffer.
-    pub(super) fn whole(body: Bytes, tasks: &TaskTracker, stall: Duration) -> Self {
+    pub(super) fn whole(body: Bytes, tasks: &TaskTracker, stall: Duration, unread: Unread) -> Self {
         let (left, mut body) = (Some(body.len() as u64), Some(body));
-        Self { left, ..Self::new(move |_| Poll::Ready(body.take()), tasks, stall) }
+        Self { left, ..Self::new(move |_| Poll::Ready(body.take()), tasks, stall, Some(unread)) }
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Stalled>>> {
@@ -117,9 +127,15 @@ async fn room(pieces: &mpsc::Sender<Bytes>, stall: Duration) -> Option<mpsc::Per
 
 #[cfg(test)]
 mod tests {
+    use tenure_session::budget::{Budget, Peer};
+
     use super::*;
 
     const STALL: Duration = Duration::from_secs(60);
+
+    fn counted(body: &Bytes) -> Unread {
+        Budget::default().share(Peer::UNKNOWN).unread(body.len())
+    }
 
     async fn next(paced: &mut Paced) -> Option<Result<Bytes, Stalled>> {
         std::future::poll_fn(|cx| paced.poll(cx)).await
@@ -128,7 +144,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_comes_whole_to_a_client_that_reads_however_slowly() {
         let body = Bytes::from("x".repeat(10 * PIECE_BYTES + 1));
-        let mut paced = Paced::whole(body.clone(), &TaskTracker::new(), STALL);
+        let mut paced = Paced::whole(body.clone(), &TaskTracker::new(), STALL, counted(&body));
         let mut read = Vec::new();
         assert_eq!(paced.left(), Some(body.len() as u64));
         while let Some(piece) = next(&mut paced).await {
@@ -145,7 +161,7 @@ mod tests {
     async fn an_answer_that_is_not_read_is_let_go_and_its_client_is_told() {
         let tasks = TaskTracker::new();
         let body = Bytes::from("x".repeat(10 * PIECE_BYTES));
-        let mut paced = Paced::whole(body.clone(), &tasks, STALL);
+        let mut paced = Paced::whole(body.clone(), &tasks, STALL, counted(&body));
         next(&mut paced).await.unwrap().unwrap();
         tasks.close();
         tasks.wait().await;
@@ -158,8 +174,9 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_is_gone_ends_it_too() {
         let tasks = TaskTracker::new();
-        drop(Paced::new(|_| Poll::Pending, &tasks, STALL));
-        drop(Paced::whole(Bytes::from("x".repeat(10 * PIECE_BYTES)), &tasks, STALL));
+        let body = Bytes::from("x".repeat(10 * PIECE_BYTES));
+        drop(Paced::new(|_| Poll::Pending, &tasks, STALL, None));
+        drop(Paced::whole(body.clone(), &tasks, STALL, counted(&body)));
         tasks.close();
         tasks.wait().await;
     }

@@ -3,19 +3,20 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
-use http_body_util::BodyExt;
+use tenure_session::budget::{Share, Taken};
 use tenure_session::protocol::{self, Era, EraFault, Shape};
 use tenure_session::runtime::Caller;
 use tenure_session::{Error, Incoming, Message, Method, RawJson, Reason, Request, Session};
 
 use super::answer::{Asked, Manner};
 use super::body::Body;
-use super::endpoint::{Endpoint, Remote, with_session};
+use super::endpoint::{Asker, Endpoint, Remote, with_session};
 use super::exchange::Belongs;
 use super::headers;
+use super::receive::{receive, too_large};
 use super::reject::{empty, malformed, reject, reject_new};
 use super::unnamed;
 
@@ -24,7 +25,7 @@ impl Endpoint {
         &self,
         parts: &Parts,
         body: B,
-        remote: Option<Remote>,
+        remote: Option<&Remote>,
         manner: Manner,
     ) -> Response<Body>
     where
@@ -34,10 +35,11 @@ impl Endpoint {
         if let Err(error) = headers::check_content_type(&parts.headers) {
             return reject(&error, None);
         }
-        let body = match self.read(parts, body).await {
-            Ok(body) => body,
+        let (body, held) = match self.read(parts, body, self.share(remote)).await {
+            Ok(read) => read,
             Err(error) => return reject(&error, None),
         };
+        let asker = Asker { remote, held: Arc::new(held) };
         let response = match Incoming::parse(&body) {
             Err(_) | Ok(Incoming::Batch(_))
                 if let Err(error) =
@@ -47,7 +49,7 @@ impl Endpoint {
             }
             Err(fault) => malformed(&fault),
             Ok(Incoming::Batch(elements)) => {
-                match Box::pin(self.batch(parts, elements, remote, manner)).await {
+                match Box::pin(self.batch(parts, elements, &asker, manner)).await {
                     Ok(response) => response,
                     Err(error) => reject(&error, None),
                 }
@@ -57,20 +59,23 @@ impl Endpoint {
                     Message::Request(request) => Some(request.id.clone()),
                     Message::Notification(_) | Message::Response(_) => None,
                 };
-                match self.one(parts, message, remote, manner).await {
+                match self.one(parts, message, &asker, manner).await {
                     Ok(response) => response,
                     Err(error) => manner.refuse(&error, id.as_ref()),
                 }
             }
         };
-        self.at_pace(parts.version, response)
+        // The request is done with before its answer is counted, unless it is still being carried out.
+        let share = asker.held.share();
+        drop((asker, body));
+        self.at_pace(parts.version, response, &share)
     }
 
     async fn one(
         &self,
         parts: &Parts,
         message: Message,
-        remote: Option<Remote>,
+        asker: &Asker<'_>,
         manner: Manner,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
@@ -86,7 +91,7 @@ impl Endpoint {
         };
         match (belongs, message) {
             (Belongs::Exchange(exchanges), Message::Request(request)) => {
-                Ok(Box::pin(self.exchange(exchanges, parts, request, remote)).await)
+                Ok(Box::pin(self.exchange(exchanges, parts, request, asker)).await)
             }
             // There is nothing left that such a message could be about.
             (Belongs::Exchange(_), _) => Ok(empty(StatusCode::ACCEPTED)),
@@ -95,7 +100,7 @@ impl Endpoint {
                 Err(protocol::not_served(requested.as_deref().or(header).unwrap_or_default(), eras))
             }
             (Belongs::Session, message) => match self.check_accept(parts, header, manner) {
-                Ok(()) => self.of_session(parts, message, header, remote, manner).await,
+                Ok(()) => self.of_session(parts, message, header, asker, manner).await,
                 Err(error) => Ok(reject(&error, None)),
             },
         }
@@ -115,7 +120,7 @@ impl Endpoint {
         parts: &Parts,
         message: Message,
         header: Option<&str>,
-        remote: Option<Remote>,
+        asker: &Asker<'_>,
         manner: Manner,
     ) -> Result<Response<Body>, Error> {
         match message {
@@ -124,18 +129,18 @@ impl Endpoint {
                 let is_first = request.method == Method::Initialize
                     && matches!(headers::session(&parts.headers), headers::Named::None);
                 if is_first {
-                    return Box::pin(self.initialize(parts, request, manner)).await;
+                    return Box::pin(self.initialize(parts, request, asker, manner)).await;
                 }
                 let session = match self.session_for(parts, header).await {
                     Err(error)
                         if error.reason() == Reason::SessionRequired && self.rules().leniencies.mint =>
                     {
-                        return Box::pin(self.unnamed(parts, request, remote, manner)).await;
+                        return Box::pin(self.unnamed(parts, request, asker, manner)).await;
                     }
                     session => session?,
                 };
                 let id = request.id.clone();
-                let caller = Caller { collect: manner.collect(), ..self.caller(parts, remote) };
+                let caller = Caller { collect: manner.collect(), ..self.caller(parts, asker) };
                 let response = match session.request(request, caller).await {
                     Ok(answer) => self.answer(answer, &session, Asked::One(id), manner).await,
                     Err(error) => manner.refuse(&error, Some(&id)),
@@ -169,6 +174,7 @@ impl Endpoint {
         &self,
         parts: &Parts,
         request: Request,
+        asker: &Asker<'_>,
         manner: Manner,
     ) -> Result<Response<Body>, Error> {
         let id = request.id.clone();
@@ -178,11 +184,12 @@ impl Endpoint {
             }
             _ => request,
         };
-        let created = match self.0.sessions.create(request, &self.principal(parts)).await {
-            // Not a session that would have to end because of the status, and somebody else may have room for it.
-            Err(error) if error.reason() == Reason::Draining => return Ok(reject_new(&error, &id)),
-            created => created?,
-        };
+        let created =
+            match self.0.sessions.create_within(asker.held.share(), request, &self.principal(parts)).await {
+                // Not a session that would have to end because of the status, and somebody else may have room for it.
+                Err(error) if error.reason() == Reason::Draining => return Ok(reject_new(&error, &id)),
+                created => created?,
+            };
         let response = manner.say(created.answer);
         Ok(match created.session {
             Some(session) => with_session(response, &session),
@@ -194,7 +201,7 @@ impl Endpoint {
         &self,
         parts: &Parts,
         elements: Vec<RawJson>,
-        remote: Option<Remote>,
+        asker: &Asker<'_>,
         manner: Manner,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
@@ -225,7 +232,7 @@ impl Endpoint {
             Message::Notification(_) | Message::Response(_) => None,
         });
         let asked = Asked::Batch(ids.collect());
-        let caller = Caller { collect: manner.collect(), ..self.caller(parts, remote) };
+        let caller = Caller { collect: manner.collect(), ..self.caller(parts, asker) };
         let answer = match session.batch(good, &caller) {
             Ok(answer) => answer,
             Err(error) => return Ok(named(reject(&error, None), parts)),
@@ -247,8 +254,9 @@ impl Endpoint {
         Ok(session)
     }
 
-    /// Reads the body, bounded in size and time. A body that came in one piece is not copied.
-    pub(super) async fn read<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Error>
+    /// Reads the body, bounded in size and time, and in what its sender may make us hold. A body that came in one piece is
+    /// not copied.
+    pub(super) async fn read<B>(&self, parts: &Parts, body: B, share: Share) -> Result<(Bytes, Taken), Error>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -259,28 +267,7 @@ impl Endpoint {
         if declared.is_some_and(|length| length > limit) {
             return Err(too_large(limit));
         }
-        let read = async {
-            let mut body = pin!(body);
-            let mut first = Bytes::new();
-            let mut all = BytesMut::new();
-            while let Some(frame) = body.frame().await {
-                let frame = frame.map_err(|error| {
-                    Error::new(Reason::InvalidRequest, "The body could not be read").caused_by(error.into())
-                })?;
-                let Ok(data) = frame.into_data() else { continue };
-                if first.len() + all.len() + data.len() > limit {
-                    return Err(too_large(limit));
-                }
-                if first.is_empty() && all.is_empty() {
-                    first = data;
-                } else {
-                    all.extend_from_slice(&std::mem::take(&mut first));
-                    all.extend_from_slice(&data);
-                }
-            }
-            Ok(if all.is_empty() { first } else { all.freeze() })
-        };
-        let mut read = pin!(read);
+        let mut read = pin!(receive(body, share, declared, limit));
         // Nearly every body is here already; only a late one needs a timer.
         if let std::task::Poll::Ready(body) = futures_now(read.as_mut()).await {
             return body;
@@ -325,8 +312,4 @@ fn check_era(meta: Option<&str>, header: Option<&str>) -> Result<(), Error> {
 
 fn no_batch() -> Error {
     Error::new(Reason::BatchNotAllowed, "Batches are only allowed in sessions of revision 2025-03-26")
-}
-
-fn too_large(limit: usize) -> Error {
-    Error::new(Reason::BodyTooLarge, format!("The body is larger than {limit} bytes")).with("limit", limit)
 }

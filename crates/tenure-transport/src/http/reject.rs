@@ -56,6 +56,7 @@ fn respond(error: &Error, id: Option<&RequestId>, status: StatusCode) -> Respons
         | Reason::TooManySessionsOfPrincipal
         | Reason::TooManyRequests
         | Reason::TooManyStreams
+        | Reason::TooMuchHeld
         | Reason::SlowReader => {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -124,9 +125,10 @@ fn status(reason: Reason) -> StatusCode {
         | Reason::SessionDeleted
         | Reason::SessionRevoked
         | Reason::SessionOfOtherServer => StatusCode::NOT_FOUND,
-        Reason::TooManySessionsOfPrincipal | Reason::TooManyStreams | Reason::SlowReader => {
-            StatusCode::TOO_MANY_REQUESTS
-        }
+        Reason::TooManySessionsOfPrincipal
+        | Reason::TooManyStreams
+        | Reason::TooMuchHeld
+        | Reason::SlowReader => StatusCode::TOO_MANY_REQUESTS,
         Reason::TooManySessions | Reason::TooManyProcesses | Reason::Draining | Reason::StoreUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }

@@ -1,11 +1,13 @@
 //! The paths of the server: the MCP endpoint and what operators ask.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
+use tenure_session::budget::{Peer, Share};
 
 use super::body::Body;
 use super::cors;
@@ -39,11 +41,16 @@ impl Router {
         Self { doors: Doorkeeper::new(doors), ..self }
     }
 
+    /// What a client at this address may make us hold.
+    pub(crate) fn share(&self, address: IpAddr) -> Share {
+        self.mcp.rules().budget.share(Peer::at(address))
+    }
+
     /// Answers one request.
     ///
     /// # Cancel safety
     /// A request of a session that was admitted goes on when this future is dropped; one without is withdrawn.
-    pub async fn handle<B>(&self, request: Request<B>, remote: Option<Remote>) -> Response<Body>
+    pub async fn handle<B>(&self, request: Request<B>, remote: Option<&Remote>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
 use http::request::Parts;
+use tenure_session::budget::Share;
 use tenure_session::protocol;
 use tenure_session::runtime::Caller;
 use tenure_session::{Error, Message, Reason, Request, Session};
 
 use super::answer::{Asked, Manner};
 use super::body::Body;
-use super::endpoint::{Endpoint, Remote, event_stream, with_session};
+use super::endpoint::{Asker, Endpoint, Remote, event_stream, with_session};
 use super::headers::{self, Named, Wanted};
 use super::leniencies::named_event;
 use super::reject::reject;
@@ -30,11 +31,11 @@ impl Endpoint {
         &self,
         parts: &Parts,
         request: Request,
-        remote: Option<Remote>,
+        asker: &Asker<'_>,
         manner: Manner,
     ) -> Result<Response<Body>, Error> {
-        let session = self.mint(parts).await?;
-        let caller = Caller { collect: manner.collect(), ..self.caller(parts, remote) };
+        let session = self.mint(parts, asker.held.share()).await?;
+        let caller = Caller { collect: manner.collect(), ..self.caller(parts, asker) };
         let id = request.id.clone();
         if manner == Manner::Streamable {
             let response = match session.request(request, caller).await {
@@ -66,24 +67,24 @@ impl Endpoint {
     }
 
     /// GET `/mcp/sse`: the stream of the session that the header names, or the last event, or of a new one.
-    pub(super) async fn get_unnamed(&self, parts: &Parts) -> Response<Body> {
+    pub(super) async fn get_unnamed(&self, parts: &Parts, remote: Option<&Remote>) -> Response<Body> {
         if !self.rules().leniencies.mint || !matches!(headers::session(&parts.headers), Named::None) {
-            return self.get(parts).await;
+            return self.get(parts, remote).await;
         }
-        match self.listen_unnamed(parts).await {
-            Ok(response) => self.at_pace(parts.version, response),
+        match self.listen_unnamed(parts, remote).await {
+            Ok(response) => self.at_pace(parts.version, response, &self.share(remote)),
             Err(error) => reject(&error, None),
         }
     }
 
-    async fn listen_unnamed(&self, parts: &Parts) -> Result<Response<Body>, Error> {
+    async fn listen_unnamed(&self, parts: &Parts, remote: Option<&Remote>) -> Result<Response<Body>, Error> {
         let leniencies = self.rules().leniencies;
         leniencies.check_accept(&parts.headers, Wanted::Events)?;
         let last = parts.headers.get(headers::LAST_EVENT_ID);
         let named = last.and_then(|last| named_event(last.to_str().ok()?));
         let session = match named {
             Some((id, _)) => self.0.sessions.find(&id, &self.principal(parts)).await?,
-            None => self.mint(parts).await?,
+            None => self.mint(parts, self.share(remote)).await?,
         };
         let last = last.map(|last| leniencies.event_id(last.as_bytes(), *session.id()));
         let reader = session.listen(last.as_deref()).await?;
@@ -92,11 +93,11 @@ impl Endpoint {
     }
 
     /// Opens a session for a client that did not ask for one.
-    async fn mint(&self, parts: &Parts) -> Result<Arc<Session>, Error> {
+    async fn mint(&self, parts: &Parts, share: Share) -> Result<Arc<Session>, Error> {
         let header = headers::protocol_version(&parts.headers);
         protocol::check_header(header)?;
         let request = greeting(header)?;
-        let created = self.0.sessions.create(request, &self.principal(parts)).await?;
+        let created = self.0.sessions.create_within(share, request, &self.principal(parts)).await?;
         let session = created.session.ok_or_else(|| {
             Error::new(Reason::BackendUnavailable, "The server behind refused to open a session")
         })?;

@@ -54,6 +54,8 @@ pub struct Config {
     pub bounds: Bounds,
     /// Which doors are open beside the endpoint.
     pub doors: Doors,
+    /// What clients may make the server hold.
+    pub clients: Clients,
     /// How sessions are bounded.
     pub limits: Limits,
     /// The server behind, if it is a program of its own.
@@ -76,11 +78,28 @@ pub struct Config {
     pub max_total_event_bytes: usize,
 }
 
+/// What clients may make the server hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Clients {
+    /// Bytes of messages in memory, of all clients together.
+    pub memory_bytes: usize,
+    /// How much of it, and of every other total, one of them may hold if it is alone; in percent.
+    pub share: u32,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self { memory_bytes: 512 << 20, share: 50 }
+    }
+}
+
 /// How requests without a session are served.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Exchanges {
     /// How many run at once.
     pub max_running: usize,
+    /// How many listens there are at once.
+    pub max_listens: usize,
     /// How many calls wait for answers of their clients.
     pub max_parked: usize,
     /// How long an answer may take before it becomes a stream.
@@ -297,6 +316,7 @@ impl Default for Config {
             rules: Rules::default(),
             bounds: Bounds::default(),
             doors: Doors::default(),
+            clients: Clients::default(),
             limits: Limits::default(),
             child: Child::default(),
             upstream: Upstream::default(),
@@ -316,6 +336,7 @@ impl Default for Exchanges {
         let limits = ExchangeLimits::default();
         Self {
             max_running: limits.max_running,
+            max_listens: limits.max_listens,
             max_parked: limits.max_parked,
             // Not later: Python's client does not outlive a connection that breaks before the head of its answer.
             stream_after: Duration::from_secs(1),

@@ -13,7 +13,7 @@ use super::choices::{Code, Features, LogFilter, OneOf, Strict, Tools, YesNo};
 use super::compat::Compat;
 use super::effective::{Config, Durability, LogFormat, Offer, Speaks};
 use super::forms::{Form, Optional, Raw, Refusal};
-use super::measures::{Count, Percent, Size, Span, SpanOrInfinity, SpanOrZero};
+use super::measures::{Count, Percent, Share, Size, Span, SpanOrInfinity, SpanOrZero};
 use super::places::{Address, Endpoint, File, Headers, Hosts, Name, Origins, StoreUrl, Words};
 use super::profile::Profile;
 
@@ -97,6 +97,7 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
         "upstream",
         "The server behind, if it is elsewhere. Clients' own credentials are never passed on to it.",
     ),
+    ("clients", "What clients may make the server hold, each of them and all together."),
     ("session", "How long sessions live and how many there may be."),
     (
         "data_sessions",
@@ -248,6 +249,14 @@ keys! {
     /// client of the other kind is served all the same.
     "upstream.era": OneOf<Speaks> => config.upstream.era;
 
+    /// Bytes of messages that all clients together may make the server hold in memory: requests that are received or
+    /// carried out, answers that are not read yet. Beyond it new requests wait a little, then they get 429.
+    "clients.memory": Size<65536> => config.clients.memory_bytes;
+    /// How much of a total one client may hold if it is alone, where a client is an IPv4 address or a network (/64) of
+    /// IPv6. With `50%`, as much stays free for all others as it holds itself. `100%` where all clients come through one
+    /// proxy.
+    "clients.share": Share => config.clients.share;
+
     /// A session that nobody uses for this long expires. May be `infinity`.
     "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;
     /// A session expires at this age, used or not. May be `infinity`.
@@ -319,6 +328,9 @@ keys! {
     "streams.max_streams": Count<1> => config.limits.max_streams;
     /// The largest message to a client.
     "streams.max_event": Size<1> => config.limits.max_event_bytes;
+    /// Bytes of all messages that a server may send about one request, such as progress and logs. What comes beyond it is
+    /// dropped, all but the response.
+    "streams.max_call": Size<1> => config.limits.max_call_event_bytes;
     /// Events kept of one session; the oldest are forgotten first.
     "streams.max_session_events": Count<1> => config.limits.max_session_events;
     /// Bytes of events kept of one session; the oldest are forgotten first.
@@ -347,8 +359,10 @@ keys! {
     /// and says so in a comment, `warn` sends a `notifications/message` too, `error` answers 400 (`stream_forgotten`).
     "streams.on_gap": OneOf<OnGap> => config.limits.on_gap;
 
-    /// Requests without a session that are answered at once, listens among them. Beyond it they get 429.
+    /// Requests without a session that are answered at once, listens not among them. Beyond it they get 429.
     "exchanges.max_running": Count<1> => config.exchanges.max_running;
+    /// Listens (`subscriptions/listen`) at once. Beyond it they get 429.
+    "exchanges.max_listens": Count<1> => config.exchanges.max_listens;
     /// Calls that wait for their client to come back with the answers to questions. Beyond it the one that has waited
     /// longest is given up if that is 30 seconds or more, and the next is refused otherwise.
     "exchanges.max_parked": Count<0> => config.exchanges.max_parked;

@@ -146,12 +146,32 @@ impl Form for Percent {
         "a share such as \"20%\"".to_owned()
     }
     fn read(raw: &Raw) -> Result<Jitter, Refusal> {
-        let hint = || Refusal::hint("write a whole number from 0 to 100 and a percent sign");
-        let number = raw.text().and_then(|text| text.trim().strip_suffix('%')).ok_or_else(hint)?;
-        let number: u32 = number.trim().parse().map_err(|_| hint())?;
-        if number > 100 { Err(hint()) } else { Ok(Jitter::percent(number)) }
+        percent(raw, 0).map(Jitter::percent)
     }
     fn show(value: &Jitter) -> Option<String> {
         Some(quoted(&format!("{}%", value.as_percent())))
     }
+}
+
+/// The share of one client in percent, which cannot be nothing.
+pub(super) struct Share;
+
+impl Form for Share {
+    type Of = u32;
+    fn expected() -> String {
+        Percent::expected()
+    }
+    fn read(raw: &Raw) -> Result<u32, Refusal> {
+        percent(raw, 1)
+    }
+    fn show(value: &u32) -> Option<String> {
+        Some(quoted(&format!("{value}%")))
+    }
+}
+
+fn percent(raw: &Raw, least: u32) -> Result<u32, Refusal> {
+    let hint = || Refusal::hint(format!("write a whole number from {least} to 100 and a percent sign"));
+    let number = raw.text().and_then(|text| text.trim().strip_suffix('%')).ok_or_else(hint)?;
+    let number: u32 = number.trim().parse().map_err(|_| hint())?;
+    if (least..=100).contains(&number) { Ok(number) } else { Err(hint()) }
 }

@@ -109,6 +109,10 @@ fn no_sources_show_the_defaults() {
         patience = "1m"                          # default
         era = "auto"                             # default
 
+        [clients]
+        memory = "512MiB"                        # default
+        share = "50%"                            # default
+
         [session]
         idle_ttl = "30m"                         # default
         max_lifetime = "1d"                      # default
@@ -145,6 +149,7 @@ fn no_sources_show_the_defaults() {
         [streams]
         max_streams = 256                        # default
         max_event = "16MiB"                      # default
+        max_call = "64MiB"                       # default
         max_session_events = 10000               # default
         max_session_bytes = "64MiB"              # default
         max_total_bytes = "1GiB"                 # default
@@ -159,6 +164,7 @@ fn no_sources_show_the_defaults() {
 
         [exchanges]
         max_running = 10000                      # default
+        max_listens = 10000                      # default
         max_parked = 1000                        # default
         stream_after = "1s"                      # default
         max_kept = 10000                         # default
@@ -241,6 +247,8 @@ fn the_later_layer_wins_and_show_says_which() {
 
         [upstream]
         # url is not set
+
+        [clients]
 
         [session]
         idle_ttl = "10m"                         # file /etc/tenure.toml:3

@@ -94,7 +94,7 @@ impl Doorkeeper {
         door: Door,
         endpoint: &Endpoint,
         request: Request<B>,
-        remote: Option<Remote>,
+        remote: Option<&Remote>,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
@@ -113,8 +113,8 @@ impl Doorkeeper {
                 endpoint.post(&parts, body, remote, Manner::Done).await
             }
             (Door::Sse, &Method::GET) if doors.sse => self.open_stream(endpoint, &parts, remote).await,
-            (Door::Messages, &Method::POST) => self.take_message(endpoint, &parts, body).await,
-            (Door::McpSse, &Method::GET) => endpoint.get_unnamed(&parts).await,
+            (Door::Messages, &Method::POST) => self.take_message(endpoint, &parts, body, remote).await,
+            (Door::McpSse, &Method::GET) => endpoint.get_unnamed(&parts, remote).await,
             (Door::WebSocket, &Method::GET) => self.open_socket(endpoint, parts, remote).await,
             (Door::Rpc | Door::Messages | Door::Sse | Door::McpSse | Door::WebSocket, _) => {
                 reject_method(methods)

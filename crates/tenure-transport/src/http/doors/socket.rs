@@ -50,7 +50,7 @@ impl Doorkeeper {
         &self,
         endpoint: &Endpoint,
         parts: Parts,
-        remote: Option<Remote>,
+        remote: Option<&Remote>,
     ) -> Response<Body> {
         match self.try_open_socket(endpoint, parts, remote).await {
             Ok(response) => response,
@@ -62,12 +62,12 @@ impl Doorkeeper {
         &self,
         endpoint: &Endpoint,
         parts: Parts,
-        remote: Option<Remote>,
+        remote: Option<&Remote>,
     ) -> Result<Response<Body>, Error> {
         let accept = accept(&parts)?;
         self.check_open(endpoint)?;
         let rules = endpoint.rules();
-        let mut caller = endpoint.caller(&parts, remote);
+        let mut caller = endpoint.bodiless(&parts, remote);
         caller.transport = "websocket";
         let claim = named(&parts)?;
         let talking =

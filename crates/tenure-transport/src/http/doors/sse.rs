@@ -35,7 +35,7 @@ impl Doorkeeper {
         &self,
         endpoint: &Endpoint,
         parts: &Parts,
-        remote: Option<Remote>,
+        remote: Option<&Remote>,
     ) -> Response<Body> {
         match self.try_open_stream(endpoint, parts, remote).await {
             Ok(response) => response,
@@ -47,12 +47,12 @@ impl Doorkeeper {
         &self,
         endpoint: &Endpoint,
         parts: &Parts,
-        remote: Option<Remote>,
+        remote: Option<&Remote>,
     ) -> Result<Response<Body>, Error> {
         let rules = endpoint.rules();
         rules.leniencies.check_accept(&parts.headers, Wanted::Events)?;
         self.check_open(endpoint)?;
-        let caller = endpoint.caller(parts, remote);
+        let caller = endpoint.bodiless(parts, remote);
         let owner = caller.principal.clone();
         let claim = claim(parts)?;
         let talking =
@@ -88,7 +88,13 @@ impl Doorkeeper {
         Ok(response)
     }
 
-    pub(super) async fn take_message<B>(&self, endpoint: &Endpoint, parts: &Parts, body: B) -> Response<Body>
+    pub(super) async fn take_message<B>(
+        &self,
+        endpoint: &Endpoint,
+        parts: &Parts,
+        body: B,
+        remote: Option<&Remote>,
+    ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -96,9 +102,9 @@ impl Doorkeeper {
         let taken = async {
             let post = self.post(endpoint, parts)?;
             headers::check_content_type(&parts.headers)?;
-            Ok((post, endpoint.read(parts, body).await?))
+            Ok((post, endpoint.read(parts, body, endpoint.share(remote)).await?))
         };
-        let (post, body) = match taken.await {
+        let (post, (body, _held)) = match taken.await {
             Ok(taken) => taken,
             Err(error) => return reject(&error, None),
         };

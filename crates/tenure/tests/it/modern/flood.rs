@@ -30,7 +30,7 @@ async fn ten_thousand_exchanges_in_a_row_leave_nothing_behind() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_at_once_than_may_be_are_refused_and_served_later() {
-    let node = demo_with(&[("exchanges.max_running", "50")]).await;
+    let node = demo_with(&[("exchanges.max_running", "50"), ("exchanges.max_listens", "50")]).await;
     let listen = message(
         "subscriptions/listen",
         json!({ "notifications": { "resourceSubscriptions": ["demo://visitors"] } }),
@@ -41,15 +41,18 @@ async fn more_at_once_than_may_be_are_refused_and_served_later() {
         events.message().await.unwrap();
         open.push(events);
     }
-    let bytes = tool("public_echo", &json!({ "text": "hello" }));
     let mut connection = Connection::open(node.address()).await;
     for _ in 0..2000 {
-        connection.write(&bytes).await;
+        connection.write(&post(&listen).bytes()).await;
         let refused = connection.response().await;
         assert_eq!(refused.fault(), (429, -31029, "too_many_requests".to_owned()));
         assert_eq!(refused.header("retry-after"), Some("1"));
     }
     assert_eq!(node.exchanges().tallies().running, 50);
+    // Calls are counted apart.
+    let bytes = tool("public_echo", &json!({ "text": "hello" }));
+    connection.write(&bytes).await;
+    assert_eq!(connection.response().await.status(), 200);
     drop(open);
     until("they are gone", || node.exchanges().tallies().running == 0).await;
     connection.write(&bytes).await;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::events::Events;
 use super::wait::within;
@@ -112,6 +112,14 @@ pub(crate) async fn connect(to: SocketAddr) -> TcpStream {
     let stream = within("connect", TcpStream::connect(to)).await.expect("a connection");
     stream.set_nodelay(true).expect("a socket option");
     stream
+}
+
+/// The same from another address of this machine, with so much room for what was not read yet.
+pub(crate) async fn connect_from(from: [u8; 4], to: SocketAddr, room_bytes: u32) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(room_bytes).expect("a socket option");
+    socket.bind(SocketAddr::from((from, 0))).expect("an address of this machine");
+    within("connect", socket.connect(to)).await.expect("a connection")
 }
 
 /// One connection to the server.

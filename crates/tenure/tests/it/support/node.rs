@@ -23,8 +23,13 @@ pub(crate) fn patient_flags() -> impl Iterator<Item = String> {
 
 /// The configuration with these settings, on a free port.
 pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
-    // Without jitter, so that times are known.
-    let own = [("listen", "127.0.0.1:0"), ("store", "memory:"), ("streams.retry_jitter", "0%")];
+    // Without jitter, so that times are known. One client may use up a total, so that it can be met.
+    let own = [
+        ("listen", "127.0.0.1:0"),
+        ("store", "memory:"),
+        ("streams.retry_jitter", "0%"),
+        ("clients.share", "100%"),
+    ];
     let flags = own
         .iter()
         .chain(&PATIENT)

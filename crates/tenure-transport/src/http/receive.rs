@@ -1,0 +1,120 @@
+//! The body of a request on its way in: its bytes, and the memory that they take from the share of its sender.
+//!
+//! Memory is taken before bytes are read. While the sender's share is used up, nothing is read from its connection, so
+//! that the sender has to wait; a sender that waits in vain is refused.
+
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use tenure_session::budget::{Full, Resource, Share, Taken};
+use tenure_session::{Error, Reason};
+
+/// What is taken for a body that does not say how long it is, until more of it has come.
+const FIRST_BYTES: usize = 16 << 10;
+
+/// How long a sender waits for room in its share, and how often it looks.
+const ROOM_WAIT: Duration = Duration::from_secs(5);
+const ROOM_LOOKS: Duration = Duration::from_millis(20);
+
+/// Receives a whole body. `declared` is the length that its sender promises, `limit` the most that is received.
+///
+/// # Cancel safety
+/// What was received is dropped.
+pub(super) async fn receive<B>(
+    body: B,
+    share: Share,
+    declared: Option<usize>,
+    limit: usize,
+) -> Result<(Bytes, Taken), Error>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let first_bytes = declared.unwrap_or(FIRST_BYTES.min(limit));
+    let mut held = match share.take(Resource::Memory, first_bytes) {
+        Ok(held) => held,
+        Err(_) => Box::pin(room(share.take_anyway(Resource::Memory, 0), first_bytes)).await?,
+    };
+    let mut body = pin!(body);
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    while let Some(data) = next(body.as_mut()).await {
+        let data = data?;
+        let length = first.len() + all.len() + data.len();
+        if length > limit {
+            return Err(too_large(limit));
+        }
+        if length > held.amount() {
+            // In large steps, so that a body that comes in many pieces asks rarely.
+            let more = length.saturating_mul(2).min(limit);
+            held = match held.resize(more) {
+                Ok(()) => held,
+                Err(_) => Box::pin(room(held, length)).await?,
+            };
+        }
+        if first.is_empty() && all.is_empty() {
+            first = data;
+        } else {
+            if all.is_empty() {
+                all.reserve(held.amount());
+                all.extend_from_slice(&std::mem::take(&mut first));
+            }
+            all.extend_from_slice(&data);
+        }
+    }
+    let body = if all.is_empty() { first } else { all.freeze() };
+    if held.amount() != body.len() {
+        held.resize_anyway(body.len());
+    }
+    Ok((body, held))
+}
+
+/// The next bytes of a body.
+async fn next<B>(mut body: Pin<&mut B>) -> Option<Result<Bytes, Error>>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    loop {
+        match body.frame().await? {
+            // Trailers say nothing that concerns us.
+            Ok(frame) => match frame.into_data() {
+                Ok(data) => return Some(Ok(data)),
+                Err(_) => continue,
+            },
+            Err(error) => {
+                let refusal = Error::new(Reason::InvalidRequest, "The body could not be read");
+                return Some(Err(refusal.caused_by(error.into())));
+            }
+        }
+    }
+}
+
+/// Waits until so much can be held.
+async fn room(mut held: Taken, amount: usize) -> Result<Taken, Error> {
+    let wait = async {
+        while held.resize(amount).is_err() {
+            tokio::time::sleep(ROOM_LOOKS).await;
+        }
+    };
+    let waited = tokio::time::timeout(ROOM_WAIT, wait).await;
+    match waited {
+        Ok(()) => Ok(held),
+        Err(_) => Err(match held.resize(amount) {
+            Ok(()) => return Ok(held),
+            Err(Full::OfPeer) => Error::new(
+                Reason::TooMuchHeld,
+                "Too much of yours is being received or answered; try again later",
+            ),
+            Err(Full::InAll) => {
+                Error::new(Reason::TooMuchHeld, "The server holds as much as it may; try again later")
+            }
+        }),
+    }
+}
+
+pub(super) fn too_large(limit: usize) -> Error {
+    Error::new(Reason::BodyTooLarge, format!("The body is larger than {limit} bytes")).with("limit", limit)
+}

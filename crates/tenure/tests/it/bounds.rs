@@ -1,0 +1,226 @@
+//! A client that takes all it can gets its own share, and no other client notices.
+//!
+//! The greedy one comes from another address of this machine.
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use serde_json::json;
+use tenure::Node;
+use tenure_session::budget::{Peer, Resource};
+use tenure_session::{Method, RawJson};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::http2_and_tls::client::Http2;
+use crate::support::client::{Ask, Connection, connect_from};
+use crate::support::modern::ask;
+use crate::support::node::{Steered, demo_with};
+use crate::support::session::{Session, initialize, request};
+use crate::support::wait::{until, within};
+
+const GREEDY: [u8; 4] = [127, 0, 0, 2];
+const MIB: usize = 1 << 20;
+
+/// Eight megabytes for messages, of which one client may hold four.
+const SMALL: [(&str, &str); 2] = [("clients.memory", "8MiB"), ("clients.share", "50%")];
+
+async fn greedy(node: &Node) -> Connection {
+    Connection::over(connect_from(GREEDY, node.address(), 4096).await)
+}
+
+fn echo(session: &Session, id: u64, text: &str) -> Ask {
+    session.request(id, "tools/call", &json!({ "name": "public_echo", "arguments": { "text": text } }))
+}
+
+fn used(node: &Node, resource: Resource) -> usize {
+    node.budget().usage()[resource as usize].used
+}
+
+fn used_by(node: &Node, resource: Resource, from: [u8; 4]) -> usize {
+    let peer = Peer::at(from.into());
+    let peers = &node.budget().usage()[resource as usize].peers;
+    peers.iter().find(|(one, _)| *one == peer).map_or(0, |(_, used)| *used)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_are_half_sent_fill_the_share_of_their_sender_alone() {
+    let node = demo_with(&SMALL).await;
+    let session = Session::start(node.address()).await;
+    let large = echo(&session, 1, &"x".repeat(MIB)).bytes();
+    let mut held = Vec::new();
+    for _ in 0..12 {
+        let mut connection = greedy(&node).await;
+        connection.write(&large[..64 << 10]).await;
+        held.push(connection);
+    }
+    until("as much is held as may be", || used_by(&node, Resource::Memory, GREEDY) > 3 * MIB).await;
+    assert!(used_by(&node, Resource::Memory, GREEDY) <= 4 * MIB);
+    // Another one has as much as it needs.
+    let answer = session.tool(2, "public_echo", &json!({ "text": "y".repeat(MIB) })).await;
+    assert_eq!(answer.status(), 200);
+    // Those that found no room are told so.
+    let mut refused = held.pop().unwrap();
+    let told = within("a refusal", refused.response()).await;
+    assert_eq!(told.fault(), (429, -31029, "too_much_held".to_owned()));
+    assert_eq!(told.header("retry-after"), Some("1"));
+    drop((held, refused));
+    until("all but the sessions is given back", || used(&node, Resource::Memory) < 4096).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_are_not_read_are_given_up_oldest_first() {
+    const LARGE: usize = 3 * MIB;
+    let mut steered = Steered::with(&[("clients.memory", "24MiB"), ("clients.share", "50%")]).await;
+    let (session, _link) = steered.session().await;
+    let mut stuck = Vec::new();
+    for id in 0..8 {
+        let mut stream = connect_from(GREEDY, steered.address(), 4096).await;
+        within("the request is sent", stream.write_all(&echo(&session, id, "").bytes())).await.unwrap();
+        let call = steered.script.call().await;
+        call.answer(&json!({ "text": "x".repeat(LARGE) }));
+        // Once it begins to come it is counted.
+        let mut first = [0; 1];
+        within("the answer begins", stream.read_exact(&mut first)).await.unwrap();
+        stuck.push(stream);
+    }
+    let node = &steered.node;
+    until("the oldest are given up", || used_by(node, Resource::Memory, GREEDY) <= 12 * MIB).await;
+    let mut rest = Vec::new();
+    let ended = within("its connection is closed", stuck[0].read_to_end(&mut rest)).await;
+    assert!(ended.is_err() || rest.len() < LARGE, "{} bytes came", rest.len());
+    let mut rest = Vec::new();
+    let last = stuck.last_mut().unwrap();
+    while rest.len() < LARGE {
+        let mut piece = [0; 64 << 10];
+        let read = within("the last one is there", last.read(&mut piece)).await.unwrap();
+        assert!(read > 0, "cut off after {} bytes", rest.len());
+        rest.extend_from_slice(&piece[..read]);
+    }
+    drop(stuck);
+    until("all of it is given back", || used_by(node, Resource::Memory, GREEDY) == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_http2_too_answers_that_are_not_read_are_given_up() {
+    let mut steered = Steered::with(&SMALL).await;
+    let origin = format!("http://{}", steered.address());
+    let io = connect_from(GREEDY, steered.address(), 4096).await;
+    let mut client = Http2::with_room(io, &origin, 16 << 10).await;
+    client.start().await;
+    let mut responses = Vec::new();
+    for id in 1..=12 {
+        let call = request(id, "tools/call", &json!({ "name": "any" }));
+        let answer = async { steered.script.call().await.answer(&json!({ "text": "x".repeat(MIB) })) };
+        let (response, ()) = tokio::join!(client.post(&call), answer);
+        responses.push(response);
+    }
+    let node = &steered.node;
+    until("the oldest are given up", || used_by(node, Resource::Memory, GREEDY) <= 4 * MIB).await;
+    let mut oldest = responses.swap_remove(0).into_body();
+    let ended = loop {
+        match within("the end", oldest.frame()).await {
+            Some(Ok(_)) => {}
+            end => break end,
+        }
+    };
+    assert!(matches!(ended, Some(Err(_))), "cut off, and not complete");
+    let last = responses.pop().unwrap();
+    let body: Bytes = within("the last one", last.into_body().collect()).await.unwrap().to_bytes();
+    assert!(body.len() > MIB);
+    drop((client, responses));
+    until("all but the session is given back", || used(node, Resource::Memory) < 4096).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listens_of_one_client_keep_no_other_from_calling_or_listening() {
+    let settings =
+        [("exchanges.max_running", "40"), ("exchanges.max_listens", "40"), ("clients.share", "50%")];
+    let node = demo_with(&settings).await;
+    let notifications = json!({ "notifications": { "resourceSubscriptions": ["demo://visitors"] } });
+    let listen = ask(1, "subscriptions/listen", &notifications);
+    let mut open = Vec::new();
+    for _ in 0..20 {
+        let mut connection = greedy(&node).await;
+        connection.write(&listen.bytes()).await;
+        let mut events = connection.events().await;
+        events.message().await.unwrap();
+        open.push(events);
+    }
+    let mut connection = greedy(&node).await;
+    connection.write(&listen.bytes()).await;
+    assert_eq!(connection.response().await.fault(), (429, -31029, "too_many_requests".to_owned()));
+    let call = ask(2, "tools/call", &json!({ "name": "public_echo", "arguments": { "text": "a" } }));
+    connection.write(&call.bytes()).await;
+    assert_eq!(connection.response().await.status(), 200, "calls are counted apart");
+    let mut other = listen.clone().open(node.address()).await;
+    other.message().await.unwrap();
+    assert_eq!(call.send(node.address()).await.status(), 200);
+    drop((open, connection, other));
+    until("all of it is given back", || used(&node, Resource::Listens) == 0).await;
+}
+
+#[tokio::test]
+async fn sessions_of_one_client_leave_room_for_those_of_others() {
+    let node = demo_with(&[("session.max_sessions", "20"), ("clients.share", "50%")]).await;
+    let mut connection = greedy(&node).await;
+    for _ in 0..10 {
+        connection.write(&initialize("2025-11-25").bytes()).await;
+        assert_eq!(connection.response().await.status(), 200);
+    }
+    connection.write(&initialize("2025-11-25").bytes()).await;
+    let refused = connection.response().await;
+    assert_eq!(refused.fault(), (429, -31029, "too_many_sessions_of_principal".to_owned()));
+    let session = Session::start(node.address()).await;
+    assert_eq!(session.tool(1, "public_echo", &json!({ "text": "here" })).await.status(), 200);
+    assert_eq!(session.delete().send(node.address()).await.status(), 204);
+    until("it is given back", || used(&node, Resource::Sessions) == 10).await;
+}
+
+#[tokio::test]
+async fn ids_and_progress_tokens_have_a_length_that_can_be_repeated() {
+    let node = demo_with(&[]).await;
+    let session = Session::start(node.address()).await;
+    let call = |id: &str, token: &str| {
+        json!({
+            "jsonrpc": "2.0", "id": id, "method": "tools/call",
+            "params": {
+                "name": "public_echo", "arguments": { "text": "a" }, "_meta": { "progressToken": token },
+            },
+        })
+    };
+    let (short, long) = ("x".repeat(1022), "x".repeat(1023));
+    assert_eq!(session.post(&call(&short, &short)).send(node.address()).await.status(), 200);
+    let refused = session.post(&call("a", &long)).send(node.address()).await;
+    assert_eq!(refused.fault(), (400, -32602, "invalid_params".to_owned()));
+    let refused = session.post(&call(&long, "a")).send(node.address()).await;
+    assert_eq!(refused.fault(), (400, -32600, "invalid_request".to_owned()));
+    let disguised = call("b", &long).to_string().replace("progressToken", "progress\\u0054oken");
+    let refused = session.post_raw(disguised).send(node.address()).await;
+    assert_eq!(refused.fault(), (400, -32602, "invalid_params".to_owned()));
+    let params =
+        json!({ "name": "public_echo", "arguments": { "text": "a" }, "_meta": { "progressToken": long } });
+    let refused = ask(1, "tools/call", &params).send(node.address()).await;
+    assert_eq!(refused.fault(), (200, -32602, "invalid_params".to_owned()));
+}
+
+#[tokio::test]
+async fn a_server_that_floods_a_request_is_heard_up_to_a_budget_and_answers_all_the_same() {
+    let mut steered = Steered::with(&[("streams.max_call", "64KiB")]).await;
+    let (session, _link) = steered.session().await;
+    let (call, mut events) = steered.streaming_call(&session, 1).await;
+    let params = RawJson::of(&json!({ "level": "info", "data": "x".repeat(900) }));
+    let mut refused = 0;
+    for _ in 0..200 {
+        refused += usize::from(call.context.notify(&Method::LogMessage, Some(&params)).await.is_err());
+    }
+    assert!((130..140).contains(&refused), "{refused}");
+    call.answer(&json!({}));
+    let mut heard = 0;
+    loop {
+        let (_, said) = within("a message", events.message()).await.unwrap();
+        if said["id"] == 1 {
+            break;
+        }
+        heard += 1;
+    }
+    assert!((60..75).contains(&heard), "{heard}");
+}
