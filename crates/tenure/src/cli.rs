@@ -27,6 +27,7 @@ mod store;
 mod table;
 mod target;
 mod tools;
+mod usage;
 mod words;
 
 use std::io::Write;
@@ -149,6 +150,11 @@ enum Command {
         tenure calls --owner alice\n  \
         tenure calls --json | jq 'select(.waits_for == \"client\")'")]
     Calls(calls::CallsArgs),
+    /// Look at how much clients make a running server hold, and which of them hold most.
+    #[command(after_help = "Examples:\n  \
+        tenure usage\n  \
+        tenure usage --json | jq 'select(.used * 2 > .total)'")]
+    Usage(usage::UsageArgs),
     /// Check, repair, back up, copy or encrypt a store.
     #[command(subcommand)]
     Store(store::Command),
@@ -417,6 +423,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Jar(command) => jar::run(command)?,
         Command::Sessions(command) => sessions::run(command)?,
         Command::Calls(args) => calls::run(&args)?,
+        Command::Usage(args) => usage::run(&args)?,
         Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;

@@ -106,8 +106,9 @@ impl Node {
         });
         let served = server.run(stages.clone(), drain);
         let data = DataDesk::online(states.clone(), kinds);
-        let operator =
-            Operator::online(store.clone(), sessions.clone(), data).with_exchanges(exchanges.clone());
+        let operator = Operator::online(store.clone(), sessions.clone(), data)
+            .with_exchanges(exchanges.clone())
+            .with_budget(budget.clone());
         let offered = Some(hand_over.clone());
         let control = match (folder, memory) {
             (Some(folder), _) => Control::bind(&folder, operator, offered),

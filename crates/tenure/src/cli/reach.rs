@@ -10,7 +10,7 @@ use tenure_session::runtime::{Existing, Metadata};
 use super::{Failure, note, sources};
 use crate::config::Config;
 use crate::control::{Client, memory_servers};
-use crate::operator::{Calls, DataDesk, Detail, Operator, Page, Prefix, Revoked, Saved};
+use crate::operator::{Calls, DataDesk, Detail, Operator, Page, Prefix, Revoked, Saved, UsageRow};
 use crate::servers;
 use crate::stores::{self, OwnStore};
 use crate::wire::{self, Access, BackedUp, Stage};
@@ -216,6 +216,14 @@ impl Reach {
         match self {
             Self::Server(client) => client.matching(prefix, limit).await,
             Self::Here(operator) => operator.matching(prefix, limit).await,
+        }
+    }
+
+    /// What clients make a server hold; `None` if no server has the store open.
+    pub(super) async fn usage(&self) -> Result<Option<Vec<UsageRow>>, Failure> {
+        match self {
+            Self::Server(client) => client.usage().await.map(Some),
+            Self::Here(_) => Ok(None),
         }
     }
 

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use super::data::DataClient;
 use super::{BASE, BackupLine, BackupOrder, Predecessor, path, take_over};
 use crate::cli::Failure;
-use crate::operator::{Calls, Detail, Page, Prefix, Revoked, Saved, key_text};
+use crate::operator::{Calls, Detail, Page, Prefix, Revoked, Saved, UsageRow, key_text};
 use crate::wire::{BackedUp, Stage};
 
 /// How long the server may take for anything but a backup.
@@ -141,6 +141,11 @@ impl Client {
                 "it is of an earlier version, or serves over stdio: stop it, and start this one without `--take-over`",
             )),
         }
+    }
+
+    /// See [`Operator::usage`](crate::operator::Operator::usage).
+    pub(crate) async fn usage(&self) -> Result<Vec<UsageRow>, Failure> {
+        self.get("/usage").await
     }
 
     /// See [`Operator::calls`](crate::operator::Operator::calls).

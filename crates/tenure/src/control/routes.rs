@@ -76,6 +76,7 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Answer,
             Ok(json(StatusCode::OK, &operator.annotate(read_key(key)?, &changes).await?))
         }
         (&Method::GET, ["calls"]) => Ok(json(StatusCode::OK, &operator.calls())),
+        (&Method::GET, ["usage"]) => Ok(json(StatusCode::OK, &operator.usage())),
         (&Method::POST, ["backup"]) => {
             let order = serde_json::from_slice(&read_body(body).await?);
             Ok(backup(operator, order.map_err(|error| bad("a backup").caused_by(error))?))
@@ -83,7 +84,9 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Answer,
         (method, ["data", path @ ..]) => {
             data::route(operator.data(), method, path, &query, read_body(body)).await
         }
-        (_, ["sessions", ..] | ["backup"] | ["calls"]) => Ok(refused(StatusCode::METHOD_NOT_ALLOWED)),
+        (_, ["sessions", ..] | ["backup"] | ["calls"] | ["usage"]) => {
+            Ok(refused(StatusCode::METHOD_NOT_ALLOWED))
+        }
         _ => Ok(unknown()),
     }
 }

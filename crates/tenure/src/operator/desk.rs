@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tenure_session::budget::Budget;
 use tenure_session::exchange::Exchanges;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::port::store::{RecordKey, Space, StoreError};
@@ -21,6 +22,7 @@ use super::data::DataDesk;
 use super::key::{Prefix, key_text};
 use super::look;
 use super::saved::Saved;
+use super::usage::{self, UsageRow};
 use super::view::{Detail, Row};
 use crate::cli::Failure;
 use crate::wire::{self, BackedUp, Opened, Stage};
@@ -36,6 +38,8 @@ pub(crate) struct Operator {
     sessions: Option<Sessions>,
     /// The requests without a session, inside a server.
     exchanges: Option<Exchanges>,
+    /// What clients make it hold, inside a server.
+    budget: Option<Budget>,
     tombstone_ttl: Duration,
     data: DataDesk,
     /// One import at a time: two of the same session would get in each other's way.
@@ -73,6 +77,7 @@ impl Operator {
             store,
             sessions: None,
             exchanges: None,
+            budget: None,
             tombstone_ttl,
             data,
             importing: one(),
@@ -90,6 +95,17 @@ impl Operator {
     pub(crate) fn with_exchanges(mut self, exchanges: Exchanges) -> Self {
         self.exchanges = Some(exchanges);
         self
+    }
+
+    /// The same, with what its clients make it hold.
+    pub(crate) fn with_budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// What clients make the server hold; nothing where no server runs.
+    pub(crate) fn usage(&self) -> Vec<UsageRow> {
+        self.budget.as_ref().map(usage::usage).unwrap_or_default()
     }
 
     /// What is under way; nothing where no server runs.

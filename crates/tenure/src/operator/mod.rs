@@ -6,7 +6,7 @@
 //!
 //! Read in this order: `view` (what is shown), `look` (how it is found out), `signs` (what looks wrong),
 //! `saved` (sessions in a file), `key` (how people name a session), `desk` (all of it together), `data` (the same for
-//! data sessions), `calls` (what is under way).
+//! data sessions), `calls` (what is under way), `usage` (what clients make the server hold).
 
 mod calls;
 mod data;
@@ -15,6 +15,7 @@ mod key;
 mod look;
 mod saved;
 mod signs;
+mod usage;
 mod view;
 
 pub(crate) use calls::{CallRow, CallState, CallWait, Calls};
@@ -26,4 +27,5 @@ pub(crate) use desk::{Operator, Page, Revoked, now};
 pub(crate) use key::{Prefix, key_text, parse_key};
 pub(crate) use saved::{MAX_LINE_BYTES, Saved};
 pub(crate) use signs::LONG;
+pub(crate) use usage::{PeerRow, UsageRow};
 pub(crate) use view::{CallView, Detail, Party, Row, State, StreamView};

@@ -28,6 +28,7 @@ async fn every_command_explains_itself() {
     expect_file!["snapshots/help_sessions.txt"].assert_eq(&told(&["sessions", "--help"]).await);
     expect_file!["snapshots/help_sessions_data.txt"].assert_eq(&told(&["sessions", "data", "--help"]).await);
     expect_file!["snapshots/help_calls.txt"].assert_eq(&told(&["calls", "--help"]).await);
+    expect_file!["snapshots/help_usage.txt"].assert_eq(&told(&["usage", "--help"]).await);
     expect_file!["snapshots/help_store.txt"].assert_eq(&told(&["store", "--help"]).await);
 }
 

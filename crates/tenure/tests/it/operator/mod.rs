@@ -10,3 +10,4 @@ mod names;
 mod offline;
 pub(crate) mod place;
 mod running;
+mod usage;
