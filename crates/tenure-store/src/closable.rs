@@ -22,16 +22,24 @@ const LAST_OPERATIONS: Duration = Duration::from_secs(5);
 pub struct Closable {
     engine: RwLock<Option<Arc<dyn Store>>>,
     capabilities: Capabilities,
+    /// Others may hold the engine, and go on with it when it is closed here.
+    is_lent: bool,
 }
 
 impl Closable {
     /// A store that is open.
     pub fn new(engine: Arc<dyn Store>) -> Self {
         let capabilities = engine.capabilities();
-        Self { engine: RwLock::new(Some(engine)), capabilities }
+        Self { engine: RwLock::new(Some(engine)), capabilities, is_lent: false }
+    }
+
+    /// The same around an engine that others may hold too.
+    pub fn lent(engine: Arc<dyn Store>) -> Self {
+        Self { is_lent: true, ..Self::new(engine) }
     }
 
     /// Closes the store, and waits until its files are closed, or for operations under way no longer than five seconds.
+    /// The files of an engine that is lent are not waited for.
     ///
     /// # Cancel safety
     /// The store is closed when the first poll returns; only the wait can be dropped.
@@ -44,7 +52,7 @@ impl Closable {
             if closing.await.is_err() {
                 tracing::error!("the store panicked when it was closed");
             }
-            while others.strong_count() > 0 {
+            while !self.is_lent && others.strong_count() > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -167,10 +175,15 @@ impl std::fmt::Debug for Closable {
 
 #[cfg(test)]
 mod tests {
-    use tenure_session::id::SessionKey;
-    use tenure_session::port::store::{RecordKey, StoreError};
+    use std::sync::Arc;
+    use std::time::Duration;
 
-    use crate::open::{Options, open};
+    use tenure_session::id::SessionKey;
+    use tenure_session::port::store::{RecordKey, Store, StoreError};
+    use tokio::time::Instant;
+
+    use crate::memory::Memory;
+    use crate::open::{Opened, Options, open};
 
     #[tokio::test]
     async fn a_closed_store_can_be_opened_by_another_while_it_is_still_held() {
@@ -188,5 +201,17 @@ mod tests {
         // Once more does nothing.
         second.close().await;
         second.close().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_lent_is_taken_from_us_alone_and_at_once() {
+        let (engine, began) = (Arc::new(Memory::new()), Instant::now());
+        let lent = Opened::lent(Arc::clone(&engine) as Arc<dyn Store>);
+        let key = RecordKey::session(SessionKey::from_bytes([1; 16]));
+        assert_eq!(lent.store.get(key).await.unwrap(), None);
+        lent.close().await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "the close waited for no other holder");
+        assert!(matches!(lent.store.get(key).await, Err(StoreError::Unavailable(_))));
+        assert_eq!(engine.get(key).await.unwrap(), None);
     }
 }

@@ -48,6 +48,17 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// A store that the caller has opened, and closes itself: [`Opened::close`] takes it away from those who got it from
+    /// here, and does not wait for other holders.
+    pub fn lent(store: Arc<dyn Store>) -> Self {
+        Self::around(Closable::lent(store), None)
+    }
+
+    fn around(closable: Closable, disk: Option<Weak<Disk>>) -> Self {
+        let closable = Arc::new(closable);
+        Self { store: Arc::clone(&closable) as Arc<dyn Store>, disk, closable }
+    }
+
     /// Closes the store for all who hold it, so that another process can open it.
     ///
     /// # Cancel safety
@@ -109,8 +120,7 @@ impl Location {
                 store
             }
         };
-        let closable = Arc::new(Closable::new(store));
-        Ok(Opened { store: Arc::clone(&closable) as Arc<dyn Store>, disk, closable })
+        Ok(Opened::around(Closable::new(store), disk))
     }
 }
 
