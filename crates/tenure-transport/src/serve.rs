@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Failed, Http};
-use crate::http::{Router, Seat};
+use crate::http::{Doorkeeper, Router, Seat};
 use crate::stall::Stall;
 use crate::tls;
 
@@ -165,13 +165,7 @@ impl Server {
         let kill = CancellationToken::new();
         let _kill_on_drop = kill.clone().drop_guard();
         let doors = router.doors.clone();
-        let mut drain = std::pin::pin!(async {
-            let stopped = async {
-                stages.stop.cancelled().await;
-                doors.stop();
-            };
-            tokio::join!(drain, stopped);
-        });
+        let mut drain = std::pin::pin!(drain_with_doors(&doors, &stages, drain));
         let mut drained = false;
         loop {
             let accepted = tokio::select! {
@@ -235,6 +229,28 @@ impl Server {
             doors.left().await;
         }
     }
+}
+
+/// Ends the talks at the doors of a router that the server of an embedder serves, in steps as `drain` gives them.
+///
+/// # Cancel safety
+/// What has ended stays so; talks at the doors go on if it is dropped.
+pub async fn drain_mounted(router: &Router, stages: &Stages, drain: impl Future<Output = ()>) {
+    let doors = &router.doors;
+    drain_with_doors(doors, stages, drain).await;
+    if tokio::time::timeout(LAST_WORDS, doors.left()).await.is_err() {
+        doors.kill();
+        doors.left().await;
+    }
+}
+
+/// Drains, and asks those who talk at the doors to finish when connections are to end.
+async fn drain_with_doors(doors: &Doorkeeper, stages: &Stages, drain: impl Future<Output = ()>) {
+    let stopped = async {
+        stages.stop.cancelled().await;
+        doors.stop();
+    };
+    tokio::join!(drain, stopped);
 }
 
 fn http(bounds: &Bounds) -> Http {

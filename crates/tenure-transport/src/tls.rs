@@ -7,9 +7,11 @@ use std::time::Duration;
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::{Accept, TlsAcceptor};
+use tokio_rustls::Accept;
 
 use crate::stall::Stall;
+
+pub use tokio_rustls::TlsAcceptor;
 
 /// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]

@@ -29,7 +29,7 @@ mod unnamed;
 
 pub use body::Body;
 pub use doors::Doors;
-pub(crate) use doors::Seat;
+pub(crate) use doors::{Doorkeeper, Seat};
 pub use endpoint::{Endpoint, Remote, Rules};
 pub use guard::{AllowedHosts, AllowedOrigins};
 pub use leniencies::Leniencies;

@@ -1,8 +1,13 @@
 //! The paths of the server: the MCP endpoint and what operators ask.
+//!
+//! Served by [`Server`](crate::serve::Server), or as a `tower` service by the server of an embedder.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -14,7 +19,7 @@ use super::cors;
 use super::doors::{Doorkeeper, Doors};
 use super::endpoint::{Endpoint, Remote};
 
-/// Everything the server answers. Cheap to clone.
+/// Everything the server answers; a `tower` service. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Router {
     mcp: Endpoint,
@@ -44,6 +49,11 @@ impl Router {
     /// What a client at this address may make us hold.
     pub(crate) fn share(&self, address: IpAddr) -> Share {
         self.mcp.rules().budget.share(Peer::at(address))
+    }
+
+    /// The endpoint at `/mcp`, which can be served at any other path too.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.mcp
     }
 
     /// Answers one request.
@@ -124,5 +134,25 @@ impl Router {
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         response
+    }
+}
+
+impl<B> tower_service::Service<Request<B>> for Router
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let router = self.clone();
+        let remote = request.extensions().get::<Remote>().cloned();
+        Box::pin(async move { Ok(router.handle(request, remote.as_ref()).await) })
     }
 }

@@ -16,8 +16,7 @@ mod talk;
 
 use std::time::Duration;
 
-pub(super) use keeper::Doorkeeper;
-pub(crate) use keeper::Seat;
+pub(crate) use keeper::{Doorkeeper, Seat};
 pub(super) use sse::Talk;
 
 /// Which doors are open.
