@@ -90,7 +90,10 @@ fn either(dialect: Dialect, [strawman, extension]: [&'static str; 2]) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
+    use tenure_protocol::data_session::{draft, extension, strawman};
 
     use super::{Call, Dialect, create, delete, list, recover, resume};
     use crate::cookie::{Cookie, SessionId};
@@ -133,6 +136,39 @@ mod tests {
             assert!(call == Call { method, params: params.clone() }, "{method}: {:?}", call.params);
         }
         assert!(resume(Sep, &id).is_none() && list(Sep, None).is_none() && recover(Sep, &id).is_none());
+    }
+
+    /// A16.51: what is sent fits the types of the protocol, and those leave nothing out.
+    #[test]
+    fn requests_fit_the_types_of_the_protocol() {
+        fn check<T: Serialize + DeserializeOwned>(call: &Call) {
+            let mut request = json!({ "jsonrpc": "2.0", "id": 1, "method": call.method });
+            if let Some(params) = &call.params {
+                request["params"] = params.clone();
+            }
+            let read: T =
+                serde_json::from_value(request.clone()).unwrap_or_else(|error| panic!("{request}: {error}"));
+            assert_eq!(serde_json::to_value(&read).unwrap(), request);
+        }
+        for dialect in [Dialect::Strawman, Dialect::Sep, Dialect::Extension] {
+            let (id, title) = (SessionId::new("sess-1"), json!({"title": "t"}));
+            let held = json!({ dialect.id_field(): "sess-1", dialect.expiry_field(): "soon", "state": "x" });
+            let calls = [
+                Some(create(dialect, Some("l"), Some(&title))),
+                Some(create(dialect, None, None)),
+                Some(delete(dialect, &cookie(dialect, held))),
+                resume(dialect, &id),
+                list(dialect, Some("2")),
+                recover(dialect, &id),
+            ];
+            for call in calls.into_iter().flatten() {
+                match dialect {
+                    Dialect::Strawman => check::<strawman::ClientRequest>(&call),
+                    Dialect::Sep => check::<draft::ClientRequest>(&call),
+                    Dialect::Extension => check::<extension::ClientRequest>(&call),
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The dialects, and the words of each that all the rest needs: its key, its fields, what is sent.
 
 use serde_json::Value;
+use tenure_protocol::data_session::{draft, extension, strawman};
 
 use crate::cookie::{Cookie, Object};
 
@@ -17,16 +18,15 @@ pub enum Dialect {
     Extension,
 }
 
-/// The name of the extension, as servers advertise it and clients declare it.
-pub(crate) const EXTENSION: &str = "dev.tenure/sessions";
+pub(crate) use tenure_protocol::data_session::extension::EXTENSION;
 
 impl Dialect {
     /// The key in `_meta` under which the cookie goes.
     pub fn meta_key(self) -> &'static str {
         match self {
-            Self::Strawman => "mcp/session",
-            Self::Sep => "io.modelcontextprotocol/session",
-            Self::Extension => "dev.tenure/session",
+            Self::Strawman => strawman::KEY,
+            Self::Sep => draft::KEY,
+            Self::Extension => extension::KEY,
         }
     }
 

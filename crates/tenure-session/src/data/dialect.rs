@@ -16,6 +16,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use serde_json::value::RawValue;
+use tenure_protocol::data_session::{draft, extension, strawman};
 
 use super::policy::Policy;
 use crate::error::{Error, Reason, RpcError};
@@ -105,9 +106,9 @@ impl Dialect {
     /// The key of the cookie in `_meta`.
     pub(super) fn key(self) -> &'static str {
         match self {
-            Self::Strawman => "mcp/session",
-            Self::Draft => "io.modelcontextprotocol/session",
-            Self::Own => "dev.tenure/session",
+            Self::Strawman => strawman::KEY,
+            Self::Draft => draft::KEY,
+            Self::Own => extension::KEY,
         }
     }
 

@@ -13,8 +13,7 @@ use crate::exchange::{Capabilities, Capability};
 use crate::members::{self, Found};
 use crate::message::{RawJson, Request};
 
-/// The extension, as servers advertise it and clients declare it.
-pub(super) const EXTENSION: &str = "dev.tenure/sessions";
+pub(super) use tenure_protocol::data_session::extension::EXTENSION;
 
 /// The members of params that the layer looks at.
 #[derive(Debug, Default)]
