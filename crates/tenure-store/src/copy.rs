@@ -123,9 +123,7 @@ async fn copy_rmcp_log(
     record: &[u8],
     totals: &mut Totals,
 ) -> Result<(), CopyError> {
-    // As `rmcp/layout.rs` writes it: what the record is about, and the name of the log if it is about a stream.
-    let [2 | 3, log @ ..] = record else { return Ok(()) };
-    let Ok(log) = log.try_into().map(SessionKey::from_bytes) else { return Ok(()) };
+    let Some(log) = log_of_rmcp(record) else { return Ok(()) };
     copy_events(from, to, log, totals).await?;
     let what = || format!("the owner of {}", log.label());
     let Some((node, _)) = from.owner(log).await.map_err(|cause| read(what(), cause))? else { return Ok(()) };
@@ -133,6 +131,13 @@ async fn copy_rmcp_log(
     let owner = to.owner(log).await.map_err(|cause| read(what(), cause))?;
     let expected = owner.map(|(_, epoch)| epoch);
     to.claim(log, node, expected).await.map_err(|cause| write(what(), cause)).map(drop)
+}
+
+/// The log that a record of rmcp's names, if it is about a stream.
+pub(crate) fn log_of_rmcp(record: &[u8]) -> Option<SessionKey> {
+    // As `rmcp/layout.rs` writes it: what the record is about, and the name of the log if it is about a stream.
+    let [2 | 3, log @ ..] = record else { return None };
+    log.try_into().map(SessionKey::from_bytes).ok()
 }
 
 async fn copy_events(

@@ -13,12 +13,14 @@ use tenure_session::port::clock::Time;
 use tenure_session::port::store::{RecordKey, Space};
 
 use super::error::DiskError;
+use super::fates::{Fate, Fates};
 use super::gaps::Gaps;
 use super::guard;
 use super::layout;
 use super::mark::Mark;
 use super::raw::{Entry, Files, Stage};
 use super::report::{Damage, Kind, Report};
+use crate::copy::log_of_rmcp;
 
 /// Looks through the store in a folder. It must not be open. Says every now and then how far it is.
 ///
@@ -65,7 +67,9 @@ pub(super) fn walk(
     sink: &mut dyn Sink,
 ) -> Result<Walked, DiskError> {
     let walked = Walked { report: Report::default(), sequence: 0, batch: 0, deadlines: HashMap::default() };
-    let mut walk = Walk { folder, files, gaps: Gaps::find(files), walked, sink };
+    let fates = Fates::find(files, mark).map_err(DiskError::io(folder))?;
+    let gaps = Gaps::find(files, |flaw| !fates.has_all_of(flaw));
+    let mut walk = Walk { folder, files, fates, gaps, walked, sink };
     walk.counters()?;
     walk.damage(mark);
     walk.records()?;
@@ -79,6 +83,7 @@ pub(super) fn walk(
 struct Walk<'a> {
     folder: &'a Path,
     files: &'a Files,
+    fates: Fates<'a>,
     gaps: Gaps,
     walked: Walked,
     sink: &'a mut dyn Sink,
@@ -122,49 +127,44 @@ impl Walk<'_> {
     }
 
     fn damage(&mut self, mark: &Mark) {
+        let (files, fates) = (self.files, &self.fates);
         let walked = &mut self.walked;
         let report = &mut walked.report;
         // As when it is opened, what counts is how far the journal goes, not the tables.
-        let last = self.files.last_batch.unwrap_or(0);
+        let last = files.last_batch.unwrap_or(0);
         walked.batch = walked.batch.max(last);
         report.missing_batches = mark.batch().saturating_sub(last);
         if mark.is_damaged() {
             let file = mark.path().strip_prefix(self.folder).unwrap_or(mark.path()).to_owned();
             report.damage.push(Damage { file, kind: Kind::Mark, is_refused: false, lost: Some(0) });
         }
-        for (file, may_hide_loss) in &self.files.manifests {
+        for (file, may_hide_loss) in &files.manifests {
             // Whether a table was listed that is not there any more cannot be told.
+            let may_hide_loss = *may_hide_loss && !fates.has_everything();
             let (file, lost) = (file.clone(), (!may_hide_loss).then_some(0));
             report.damage.push(Damage { file, kind: Kind::Manifest, is_refused: true, lost });
         }
-        for flaw in &self.files.journals {
-            let lost_end = if flaw.is_unfinished { report.missing_batches } else { 0 };
-            if flaw.is_unfinished && lost_end == 0 {
+        let lost_at_end = report.missing_batches;
+        for flaw in &files.journals {
+            let lost_at_end = if flaw.is_unfinished { lost_at_end } else { 0 };
+            if flaw.is_unfinished && lost_at_end == 0 {
                 continue;
             }
-            let (file, lost) = (flaw.file.clone(), Some(flaw.lost + lost_end));
+            let lost: u64 = flaw.stretches.iter().map(|stretch| fates.lost(stretch)).sum();
+            report.missing_batches += lost;
+            let (file, lost) = (flaw.file.clone(), Some(lost + lost_at_end));
             report.damage.push(Damage { file, kind: Kind::Journal, is_refused: true, lost });
-            for (keyspace, key) in &flaw.keys {
-                let name = self.files.keyspace(*keyspace);
-                let label = match name {
-                    Some("records") => layout::read_record_key(key).map(|key| key.label()),
-                    Some("owners" | "events" | "notes") => session(key).map(|session| session.label()),
-                    _ => None,
-                };
-                let is_record = matches!(name, Some("records" | "owners"));
-                if let Some(label) = label {
-                    report.affect(label, |missing| {
-                        missing.record |= is_record;
-                        missing.events |= !is_record;
-                    });
+            for stretch in &flaw.stretches {
+                for (keyspace, key) in &stretch.keys {
+                    tell(report, files.keyspace(*keyspace), key, fates.of(stretch, *keyspace, key));
                 }
             }
         }
-        report.missing_batches += self.files.journals.iter().map(|flaw| flaw.lost).sum::<u64>();
-        for (keyspace, file, flaw) in &self.files.tables {
-            let name = self.files.keyspace(*keyspace).unwrap_or("engine").to_owned();
+        for (keyspace, file, flaw) in &files.tables {
+            let name = files.keyspace(*keyspace).unwrap_or("engine").to_owned();
             let (file, kind, is_refused) = (file.clone(), Kind::Table(name), flaw.is_refused);
-            report.damage.push(Damage { file, kind, is_refused, lost: flaw.lost });
+            let lost = if fates.has_all_of(flaw) { Some(0) } else { flaw.lost };
+            report.damage.push(Damage { file, kind, is_refused, lost });
         }
     }
 
@@ -172,9 +172,16 @@ impl Walk<'_> {
         self.each("records", |walked, gaps, entry, value| {
             let (record, key) = (layout::read_record(value)?, layout::read_record_key(&entry.key)?);
             walked.sequence = walked.sequence.max(record.version.0);
-            if key.space == Space::Session {
-                gaps.saw_record(&key.key);
-                gaps.judge(&key.key, &mut walked.report);
+            match key.space {
+                Space::Session => {
+                    gaps.saw_record(&key.key);
+                    gaps.judge(&key.key, &mut walked.report);
+                }
+                Space::Rmcp => {
+                    let log = log_of_rmcp(&record.value);
+                    log.inspect(|log| gaps.saw_record(log));
+                }
+                _ => {}
             }
             walked.report.doubtful += u64::from(gaps.may_hide("records", &entry.key, entry.seqno));
             if let Some(deadline) = record.deadline {
@@ -235,6 +242,34 @@ impl Walk<'_> {
         }
         self.walked.report.missing_deadlines = wanted.len() as u64;
         Ok(())
+    }
+}
+
+/// Tells of a key that was written in a damaged stretch of a journal what became of it.
+fn tell(report: &mut Report, keyspace: Option<&str>, key: &[u8], fate: Fate) {
+    if fate == Fate::Known {
+        return;
+    }
+    match keyspace {
+        Some("records") => {
+            let label = layout::read_record_key(key).map(|key| key.label());
+            let is_older = fate == Fate::Older;
+            label.into_iter().for_each(|label| {
+                report.affect(label, |missing| {
+                    missing.record |= !is_older;
+                    missing.newer_record |= is_older;
+                });
+            });
+        }
+        Some("owners") => {
+            let label = session(key).map(|session| session.label());
+            label.into_iter().for_each(|label| report.affect(label, |missing| missing.owner = true));
+        }
+        Some("events" | "notes") => {
+            let label = session(key).map(|session| session.label());
+            label.into_iter().for_each(|label| report.affect(label, |missing| missing.events = true));
+        }
+        _ => {}
     }
 }
 

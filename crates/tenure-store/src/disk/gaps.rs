@@ -12,7 +12,7 @@ use tenure_session::port::store::RecordKey;
 
 use super::layout;
 use super::raw::Files;
-use super::raw::table::Gap;
+use super::raw::table::{Flaw, Gap};
 use super::report::Report;
 
 pub(super) struct Gaps {
@@ -24,10 +24,11 @@ pub(super) struct Gaps {
 }
 
 impl Gaps {
-    pub(super) fn find(files: &Files) -> Self {
+    /// Finds them in those of the damaged tables of which something may be missing.
+    pub(super) fn find(files: &Files, may_miss: impl Fn(&Flaw) -> bool) -> Self {
         let of = |names: &[&str]| {
             let of_these = |id: u64| files.keyspace(id).is_some_and(|name| names.contains(&name));
-            let flaws = files.tables.iter().filter(|(id, _, _)| of_these(*id));
+            let flaws = files.tables.iter().filter(|(id, _, flaw)| of_these(*id) && may_miss(flaw));
             flaws.flat_map(|(_, _, flaw)| flaw.gaps.clone()).collect::<Vec<_>>()
         };
         Self {

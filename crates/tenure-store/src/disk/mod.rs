@@ -10,6 +10,7 @@ mod backup;
 mod check;
 mod error;
 mod events;
+mod fates;
 mod gaps;
 mod guard;
 mod job;

@@ -87,8 +87,12 @@ pub enum Kind {
 /// What may be missing of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Missing {
-    /// Its record or its owner is gone, or an older one is there instead.
+    /// Its record is gone.
     pub record: bool,
+    /// Its record is there, and a newer one is gone.
+    pub newer_record: bool,
+    /// Which node had it last is gone, or out of date.
+    pub owner: bool,
     /// Some of its events or notes are gone, or may be.
     pub events: bool,
 }

@@ -231,6 +231,7 @@ async fn what_is_still_in_the_journal_makes_up_for_tables() {
     cut(&sample.table(2), 10);
     let report = repaired(&sample);
     assert_eq!(report.damage.len(), 2);
+    assert!(!report.has_lost(), "{report:?}");
     assert_eq!(sample.left().await, Left::all());
 }
 

@@ -7,6 +7,7 @@
 
 mod backup;
 mod chance;
+mod check;
 mod damage;
 mod full;
 mod keep;

@@ -10,7 +10,7 @@ use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Expected, NewEvent, Place, RecordKey, Space, Store};
 use tenure_store::disk::{Disk, Sync};
 
-use super::tools::{ALL, files, noise};
+use super::tools::{ALL, copy, files, noise};
 
 pub(crate) const SESSIONS: usize = 40;
 pub(crate) const EVENTS: usize = 30;
@@ -112,11 +112,7 @@ impl Sample {
     /// A copy in a folder of its own.
     pub(crate) fn copy(&self) -> Self {
         let folder = TempDir::new().unwrap();
-        for file in files(self.path(), |_| true) {
-            let to = folder.path().join(file.strip_prefix(self.path()).unwrap());
-            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-            std::fs::copy(file, to).unwrap();
-        }
+        copy(self.path(), folder.path());
         Self { folder }
     }
 

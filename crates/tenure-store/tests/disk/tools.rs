@@ -66,3 +66,12 @@ pub(crate) fn files(folder: &Path, passes: impl Fn(&Path) -> bool) -> Vec<PathBu
     found.sort_by_cached_key(|path| std::fs::metadata(path).map_or(0, |data| data.len()));
     found
 }
+
+/// Copies all files below a folder.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    for file in files(from, |_| true) {
+        let to = to.join(file.strip_prefix(from).unwrap());
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(file, to).unwrap();
+    }
+}

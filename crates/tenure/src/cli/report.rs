@@ -94,12 +94,15 @@ fn damage_words(damage: &Damage) -> String {
     words
 }
 
-fn missing_words(missing: Missing) -> &'static str {
-    match (missing.record, missing.events) {
-        (true, _) => "its record is lost",
-        (false, true) => "some of its events may be lost",
-        (false, false) => "may be affected",
-    }
+fn missing_words(missing: Missing) -> String {
+    let words = [
+        (missing.record, "its record is lost"),
+        (missing.newer_record, "its record is there, and a newer one is lost"),
+        (missing.owner, "it is lost which process had it last"),
+        (missing.events, "some of its events may be lost"),
+    ];
+    let words: Vec<_> = words.into_iter().filter(|(is_so, _)| *is_so).map(|(_, words)| words).collect();
+    if words.is_empty() { "may be affected".to_owned() } else { words.join("; ") }
 }
 
 /// The report as JSON: what was found, also if it is repaired by now.
@@ -119,7 +122,10 @@ pub(super) fn json(report: &Report, work: Work) -> String {
         })
     };
     let session = |(label, missing): (&String, &Missing)| {
-        (label.clone(), json!({ "record": missing.record, "events": missing.events }))
+        let Missing { record, newer_record, owner, events } = *missing;
+        let missing =
+            json!({ "record": record, "newer_record": newer_record, "owner": owner, "events": events });
+        (label.clone(), missing)
     };
     let totals = report.totals;
     let report = json!({
@@ -169,8 +175,14 @@ mod tests {
             stale_deadlines: 2,
             ..Report::default()
         };
-        report.sessions.insert("s-00000001".to_owned(), Missing { record: true, events: true });
-        report.sessions.insert("s-00000002".to_owned(), Missing { record: false, events: true });
+        let none = Missing::default();
+        for (label, missing) in [
+            ("s-00000001", Missing { record: true, events: true, ..none }),
+            ("s-00000002", Missing { events: true, ..none }),
+            ("s-00000003", Missing { newer_record: true, owner: true, ..none }),
+        ] {
+            report.sessions.insert(label.to_owned(), missing);
+        }
         report
     }
 
@@ -185,8 +197,9 @@ mod tests {
               data/keyspaces/2/tables/0: a damaged table of records, what is lost cannot be told; no server starts with it
               1 batch of writes is missing
               2 deadlines belong to no record
-              s-00000001: its record is lost
+              s-00000001: its record is lost; some of its events may be lost
               s-00000002: some of its events may be lost
+              s-00000003: its record is there, and a newer one is lost; it is lost which process had it last
         "]]
         .assert_eq(&render(Path::new("/store"), &damaged(), Work::Check, Paint::of(false)));
     }
@@ -206,7 +219,7 @@ mod tests {
             report.sessions.insert(format!("s-1{number:07}"), Missing::default());
         }
         let text = render(Path::new("/store"), &report, Work::Check, Paint::of(false));
-        assert!(text.ends_with("  and 82 sessions more\n"), "{text}");
+        assert!(text.ends_with("  and 83 sessions more\n"), "{text}");
     }
 
     #[test]
@@ -219,7 +232,10 @@ mod tests {
                 "file": "data/keyspaces/5/tables/1", "kind": "table", "is_refused": false, "lost": 12,
             })
         );
-        assert_eq!(found["sessions"]["s-00000001"], json!({ "record": true, "events": true }));
+        assert_eq!(
+            found["sessions"]["s-00000001"],
+            json!({ "record": true, "newer_record": false, "owner": false, "events": true })
+        );
         let sound: Value = serde_json::from_str(&json(&Report::default(), Work::Repair)).unwrap();
         assert_eq!((&sound["is_sound"], &sound["is_repaired"]), (&json!(true), &json!(false)));
     }

@@ -63,6 +63,8 @@ pub(in crate::disk) enum Part<'a> {
         at: usize,
         /// The keys that can be made out in them.
         items: Vec<Item<'a>>,
+        /// They are one batch, and those are all its keys.
+        is_whole: bool,
     },
 }
 
@@ -114,9 +116,10 @@ pub(in crate::disk) fn parts(bytes: &[u8]) -> Vec<Part<'_>> {
                 parts.push(Part::Good(batch));
                 at = end;
             }
-            Err((items, end)) => {
-                parts.push(Part::Bad { at, items });
-                at = resume(bytes, at, end);
+            Err(Broken { items, end, has_all }) => {
+                let next = resume(bytes, at, end);
+                parts.push(Part::Bad { at, items, is_whole: has_all && end == Some(next) });
+                at = next;
             }
         }
     }
@@ -162,35 +165,43 @@ fn resume(bytes: &[u8], from: usize, end: Option<usize>) -> usize {
         .unwrap_or(bytes.len())
 }
 
-type Broken<'a> = (Vec<Item<'a>>, Option<usize>);
+/// A batch that is damaged: the parts of it that can be read.
+struct Broken<'a> {
+    items: Vec<Item<'a>>,
+    /// Where it seems to end.
+    end: Option<usize>,
+    /// It has as many items as its head says.
+    has_all: bool,
+}
 
-/// Reads the batch at a place; otherwise what can be made out of it, and where it seems to end.
+/// Reads the batch at a place; otherwise what can be made out of it.
 fn batch(bytes: &[u8], at: usize) -> Result<(Batch<'_>, usize), Broken<'_>> {
     let mut reader = Reader { bytes, at };
     let mut items = Vec::new();
-    let Some((count, seqno)) = head(&mut reader) else { return Err((items, None)) };
+    let cut = |items| Broken { items, end: None, has_all: false };
+    let Some((count, seqno)) = head(&mut reader) else { return Err(cut(items)) };
     let (mut entries, begin) = (0u32, reader.at);
     loop {
         let end = reader.at;
         match reader.byte() {
             Some(ITEM) => match item(&mut reader) {
                 Some(item) => items.push(item),
-                None => return Err((items, None)),
+                None => return Err(cut(items)),
             },
             Some(CLEAR) if reader.take(8).is_some() => {}
             Some(END) => {
                 let (Some(sum), Some(trailer)) = (reader.u64(), reader.take(TRAILER.len())) else {
-                    return Err((items, None));
+                    return Err(cut(items));
                 };
                 let mut hasher = Xxh3::new();
                 hasher.update(&bytes[begin..end]);
                 if hasher.digest() != sum {
-                    return Err((items, Some(reader.at)));
+                    return Err(Broken { items, end: Some(reader.at), has_all: entries == count });
                 }
                 let is_flawed = trailer != TRAILER || entries != count;
                 return Ok((Batch { at, seqno, items, is_flawed }, reader.at));
             }
-            _ => return Err((items, None)),
+            _ => return Err(cut(items)),
         }
         entries += 1;
     }

@@ -15,7 +15,7 @@ use super::table::Inspected;
 type Source<'a> = Box<dyn Iterator<Item = io::Result<Entry>> + 'a>;
 type RecentEntry<'a> = (&'a (Slice, Reverse<u64>), &'a Option<Slice>);
 
-/// Entries of a keyspace; what was removed is left out.
+/// The newest entry of every key of a keyspace, also if that says that it was removed.
 pub(in crate::disk) struct Merged<'a> {
     sources: Vec<Source<'a>>,
     /// The next entry of every source.
@@ -97,9 +97,7 @@ impl Iterator for Merged<'_> {
                 continue;
             }
             self.last = Some(key.clone());
-            if value.is_some() {
-                return Some(Ok(Entry { key, seqno, value }));
-            }
+            return Some(Ok(Entry { key, seqno, value }));
         }
     }
 }

@@ -45,12 +45,24 @@ pub struct Stage {
 /// A journal that is not as it was written.
 pub(super) struct JournalFlaw {
     pub(super) file: PathBuf,
-    /// How many batches are gone from the middle of it.
-    pub(super) lost: u64,
     /// Only its end is not whole, as when the process was killed while it wrote.
     pub(super) is_unfinished: bool,
-    /// Keyspaces and keys that can be made out in what is damaged.
+    /// What is damaged in it.
+    pub(super) stretches: Vec<Stretch>,
+}
+
+/// A stretch of a journal that cannot be read.
+pub(super) struct Stretch {
+    /// How many batches are gone with it. Unknown of the end of the last journal, where it is 0.
+    pub(super) lost: u64,
+    /// What has a higher sequence number was not written before it.
+    pub(super) after: u64,
+    /// The numbers that it may have given to events: after the first, up to the second.
+    pub(super) numbers: (u64, u64),
+    /// Keyspaces and keys that can be made out in it.
     pub(super) keys: Vec<(u64, Vec<u8>)>,
+    /// It is one batch, and those are all its keys.
+    pub(super) is_whole: bool,
 }
 
 /// What was written since it was last put into tables, by key and then from new to old.
@@ -71,6 +83,14 @@ pub(super) struct Files {
     pub(super) journals: Vec<JournalFlaw>,
     /// The number of the last batch in the journals, or in tables if the journals are empty.
     pub(super) last_batch: Option<u64>,
+    /// All that was written from this sequence number on is in the journals; with 0, all that ever was.
+    pub(super) complete_from: Option<u64>,
+    /// The sequence number of the last batch in the journals.
+    last_seqno: Option<u64>,
+    /// The highest number that the last batch in the journals gave to anything.
+    last_given: u64,
+    /// A stretch was damaged, and no batch with a number has come since.
+    is_behind_damage: bool,
 }
 
 impl Files {
@@ -85,6 +105,10 @@ impl Files {
             manifests: Vec::new(),
             journals: Vec::new(),
             last_batch: None,
+            complete_from: None,
+            last_seqno: None,
+            last_given: 0,
+            is_behind_damage: false,
         };
         files.manifests = cornerstones(data)?.iter().map(|file| (files.name(file), false)).collect();
         let mut stage = Stage { done: 0, of: size(data)? };
@@ -113,7 +137,12 @@ impl Files {
     }
 
     /// The newest entry of every key of a keyspace that was not removed, in order.
-    pub(super) fn entries(&self, keyspace: &str) -> Merged<'_> {
+    pub(super) fn entries(&self, keyspace: &str) -> impl Iterator<Item = io::Result<Entry>> {
+        self.newest(keyspace).filter(|entry| entry.as_ref().map_or(true, |entry| entry.value.is_some()))
+    }
+
+    /// The newest entry of every key of a keyspace, in order, those that were removed too, as far as it is known.
+    pub(super) fn newest(&self, keyspace: &str) -> Merged<'_> {
         let id = self.ids.get(keyspace);
         let runs = id.and_then(|id| self.trees.get(id)).into_iter().flatten();
         let recent = id.and_then(|id| self.recent.get(id)).into_iter().flatten();
@@ -133,32 +162,65 @@ impl Files {
 
     fn read_journal(&mut self, path: &Path, meta: u64, is_last: bool) -> io::Result<u64> {
         let bytes = journal::read(path)?;
-        let (mut lost, mut keys) = (0, Vec::new());
-        let (mut is_behind_damage, mut is_damaged) = (false, false);
+        let (mut stretches, mut is_damaged) = (Vec::new(), false);
         for part in journal::parts(&bytes) {
             match part {
-                Part::Bad { items, .. } => {
-                    keys.extend(items.iter().map(|item| (item.keyspace, item.key.to_vec())));
-                    is_behind_damage = true;
+                Part::Bad { items, is_whole, .. } => {
+                    let given = counter(&items, meta, layout::META_SEQUENCE);
+                    stretches.push(Stretch {
+                        lost: 0,
+                        after: self.last_seqno.unwrap_or(u64::MAX),
+                        numbers: (self.last_given, given.unwrap_or(u64::MAX)),
+                        keys: items.iter().map(|item| (item.keyspace, item.key.to_vec())).collect(),
+                        is_whole,
+                    });
+                    self.is_behind_damage = true;
                 }
                 Part::Good(batch) => {
-                    is_damaged |= is_behind_damage || batch.is_flawed;
-                    if let Some(number) = batch_number(&batch.items, meta) {
-                        if is_behind_damage {
-                            lost += number.saturating_sub(self.last_batch.unwrap_or(0) + 1);
-                        }
-                        is_behind_damage = false;
-                        self.last_batch = Some(number);
+                    is_damaged |= !stretches.is_empty() || batch.is_flawed;
+                    let number = batch_number(&batch.items, meta);
+                    let earlier = self.journals.last_mut().map(|flaw| &mut flaw.stretches);
+                    let damaged = if stretches.is_empty() { earlier } else { Some(&mut stretches) };
+                    if self.is_behind_damage
+                        && let Some(stretch) = damaged.and_then(|damaged| damaged.last_mut())
+                    {
+                        stretch.lost += match (number, self.last_batch) {
+                            (None, _) => 0,
+                            // The journals begin with it, and all that is known is how far the tables go.
+                            (Some(number), Some(last)) if number <= last => 1,
+                            (Some(number), last) => number.saturating_sub(last.unwrap_or(0) + 1),
+                        };
+                        stretch.after = stretch.after.min(batch.seqno.saturating_sub(1));
                     }
+                    if let Some(number) = number {
+                        self.go_on(&batch, number, meta);
+                    }
+                    self.last_seqno = Some(batch.seqno);
                     self.keep(batch)?;
                 }
             }
         }
-        if is_damaged || is_behind_damage {
+        if is_damaged || !stretches.is_empty() {
             let is_unfinished = !is_damaged && is_last;
-            self.journals.push(JournalFlaw { file: self.name(path), lost, is_unfinished, keys });
+            self.journals.push(JournalFlaw { file: self.name(path), is_unfinished, stretches });
         }
         Ok(bytes.len() as u64)
+    }
+
+    /// Notes how far the journals go with a batch of ours.
+    fn go_on(&mut self, batch: &journal::Batch<'_>, number: u64, meta: u64) {
+        let follows = !self.is_behind_damage && self.last_batch.map(|last| last + 1) == Some(number);
+        // The sequence number of one that is flawed is a guess.
+        self.complete_from = match self.complete_from.filter(|_| follows) {
+            _ if batch.is_flawed => None,
+            // A copy of a store with one batch has that number too, but nothing in it: the rest went into tables.
+            None if number == 1 && batch.items.iter().any(|item| item.keyspace != meta) => Some(0),
+            None => Some(batch.seqno),
+            from => from,
+        };
+        self.is_behind_damage = false;
+        self.last_batch = Some(number);
+        self.last_given = counter(&batch.items, meta, layout::META_SEQUENCE).unwrap_or(self.last_given);
     }
 
     fn keep(&mut self, batch: journal::Batch<'_>) -> io::Result<()> {
@@ -270,7 +332,12 @@ pub(super) fn refused(data: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// The number that our writer gave to a batch; the engine's own have none.
 pub(super) fn batch_number(items: &[journal::Item<'_>], meta: u64) -> Option<u64> {
-    let item = items.iter().rfind(|item| item.keyspace == meta && item.key == layout::META_BATCH)?;
+    counter(items, meta, layout::META_BATCH)
+}
+
+/// What a batch sets a counter to.
+fn counter(items: &[journal::Item<'_>], meta: u64, name: &[u8]) -> Option<u64> {
+    let item = items.iter().rfind(|item| item.keyspace == meta && item.key == name)?;
     layout::read_u64(&item.value().ok()??, 0)
 }
 

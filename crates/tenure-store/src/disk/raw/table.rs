@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fjall::{CompressionType, Slice};
 use lsm_tree::coding::Decode;
 use lsm_tree::table::block::{BlockType, Header};
-use lsm_tree::table::{Block, BlockHandle, BlockOffset, Scanner};
+use lsm_tree::table::{Block, BlockHandle, BlockOffset, DataBlock, Scanner};
 use lsm_tree::{Cache, Checksum, Table};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::xxh3_128;
@@ -51,6 +51,8 @@ pub(in crate::disk) struct Flaw {
     pub(in crate::disk) gaps: Vec<Gap>,
     /// How many entries are missing, if that can be told.
     pub(in crate::disk) lost: Option<u64>,
+    /// What has a lower sequence number is not in it, if that can be told.
+    pub(in crate::disk) lowest_seqno: Option<u64>,
 }
 
 /// A table that was looked at.
@@ -112,6 +114,7 @@ struct Known {
     blocks: usize,
     entries: u64,
     compression: CompressionType,
+    lowest_seqno: Option<u64>,
     highest_seqno: u64,
 }
 
@@ -127,7 +130,9 @@ fn open(listed: &Listed) -> Option<Known> {
     let archive = sfa::Reader::new(&listed.path).ok()?;
     let figures = archive.toc().section(b"meta")?;
     let handle = BlockHandle::new(BlockOffset(figures.pos()), u32::try_from(figures.len()).ok()?);
-    Block::from_file(&file, handle, CompressionType::None).ok()?;
+    let figures = DataBlock::new(Block::from_file(&file, handle, CompressionType::None).ok()?);
+    let lowest = figures.point_read(b"seqno#min", u64::MAX);
+    let lowest = lowest.and_then(|lowest| Some(u64::from_le_bytes(lowest.value.as_ref().try_into().ok()?)));
     let cache = Arc::new(Cache::with_capacity_bytes(0));
     let checksum = Checksum::from_raw(0);
     let table =
@@ -136,6 +141,7 @@ fn open(listed: &Listed) -> Option<Known> {
         blocks: usize::try_from(table.metadata.data_block_count).ok()?,
         entries: table.metadata.item_count,
         compression: table.metadata.data_block_compression,
+        lowest_seqno: lowest.map(|lowest| lowest + listed.base_seqno),
         highest_seqno: table.get_highest_seqno(),
     })
 }
@@ -187,7 +193,8 @@ pub(super) fn inspect(listed: &Listed) -> io::Result<Inspected> {
     };
     // Without a manifest there is no checksum to compare with, but every block has its own.
     if !(gaps.is_empty() && known.is_some() && listed.checksum.is_none()) {
-        inspected.flaw = Some(Flaw { is_refused: known.is_none(), gaps, lost });
+        let lowest_seqno = known.as_ref().and_then(|known| known.lowest_seqno);
+        inspected.flaw = Some(Flaw { is_refused: known.is_none(), gaps, lost, lowest_seqno });
     }
     Ok(inspected)
 }
@@ -200,7 +207,7 @@ fn missing(listed: &Listed) -> Inspected {
         base_seqno: listed.base_seqno,
         bytes: 0,
         highest_seqno: None,
-        flaw: Some(Flaw { is_refused: true, gaps: vec![gap], lost: None }),
+        flaw: Some(Flaw { is_refused: true, gaps: vec![gap], lost: None, lowest_seqno: None }),
     }
 }
 
