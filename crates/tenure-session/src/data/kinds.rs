@@ -24,6 +24,8 @@ pub struct KindOfState {
     pub(super) begin: Arc<Begin>,
     /// The tools that work on one.
     pub(super) tools: Vec<String>,
+    /// Other names for the tool that makes one.
+    pub(super) makers: Vec<String>,
 }
 
 impl KindOfState {
@@ -38,6 +40,7 @@ impl KindOfState {
             params: json!({ "type": "object", "properties": {}, "additionalProperties": false }),
             begin: Arc::new(|_| Ok(Bytes::new())),
             tools: Vec::new(),
+            makers: Vec::new(),
         }
     }
 
@@ -72,6 +75,14 @@ impl KindOfState {
     #[must_use]
     pub fn used_by<'a>(mut self, tools: impl IntoIterator<Item = &'a str>) -> Self {
         self.tools.extend(tools.into_iter().map(str::to_owned));
+        self
+    }
+
+    /// Another name for the tool that makes one, under which the server lists it with params of its own. `begin` gets
+    /// those too.
+    #[must_use]
+    pub fn made_by(mut self, tool: &str) -> Self {
+        self.makers.push(tool.to_owned());
         self
     }
 

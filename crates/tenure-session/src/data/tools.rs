@@ -50,7 +50,8 @@ pub(super) fn roles(kinds: &[KindOfState]) -> HashMap<Box<str>, Role, RandomStat
             (kind.destroy_tool(), Deed::Destroy),
             (kind.list_tool(), Deed::List),
         ];
-        for (tool, deed) in deeds {
+        let makers = kind.makers.iter().map(|tool| (tool.clone(), Deed::Create));
+        for (tool, deed) in deeds.into_iter().chain(makers) {
             roles.insert(tool.into(), Role::Does(number, deed));
         }
     }

@@ -13,11 +13,15 @@ pub(super) fn tools() -> Value {
     let pair = |first: &str, second: &str| {
         object(&json!({ first: { "type": "string" }, second: { "type": "string" } }), &[first, second])
     };
-    let action = json!({ "type": "string", "enum": ["status", "revoke"], "default": "status" });
+    let action = json!({ "type": "string", "enum": ["status", "revoke", "new"], "default": "status" });
     let probe = object(&json!({ "action": action }), &[]);
+    let label = json!({ "label": { "type": "string", "maxLength": 200, "description": "A name for it" } });
     json!({ "tools": [
         tool("public_echo", "Says back what you say.", &text("text", "What to say back"), true),
-        tool("session_probe", "Tells how your workspace stands, or revokes it.", &probe, false),
+        tool("echo", "Says back what you say, to those who have a workspace.", &text("text", "What to say back"), true),
+        tool("whoami", "Tells which workspace is yours, and what was said when it was made.", &none(), true),
+        tool("session_start", "Makes a fresh workspace, as create_workspace does.", &object(&label, &[]), false),
+        tool("session_probe", "Tells how your workspace stands, revokes it, or makes a new one in its place.", &probe, false),
         tool("session_reset", "Empties your workspace.", &none(), false),
         tool("session_counter_inc", "Adds one to the workspace's counter.", &none(), false),
         tool("session_counter_get", "Tells the workspace's counter.", &none(), true),
@@ -29,6 +33,10 @@ pub(super) fn tools() -> Value {
         tool("hashcheck_verify", "Checks a text against the hash kept under a name.", &pair("name", "text"), true),
         tool("hashcheck_list", "Lists the names of kept hashes.", &none(), true),
         tool("hashcheck_delete", "Forgets the hash under a name.", &text("name", "The name"), false),
+        tool("client_notes_add", "Adds a note to those that your client may carry for you.", &text("text", "The note"), false),
+        tool("client_notes_list", "Lists the notes that your client may carry for you.", &none(), true),
+        tool("client_notes_clear", "Removes the notes that your client may carry for you.", &none(), false),
+        tool("client_notes_status", "Tells how many notes your client may carry for you.", &none(), true),
         tool(
             "long_task",
             "Works for some seconds and reports progress each second.",

@@ -14,7 +14,9 @@ use tenure_session::{Reason, RpcError, State};
 pub(super) const MAX_KEPT: usize = 1000;
 
 /// The tools that work on a workspace.
-const TOOLS: [&str; 12] = [
+const TOOLS: [&str; 18] = [
+    "echo",
+    "whoami",
     "session_probe",
     "session_reset",
     "session_counter_inc",
@@ -27,6 +29,10 @@ const TOOLS: [&str; 12] = [
     "hashcheck_verify",
     "hashcheck_list",
     "hashcheck_delete",
+    "client_notes_add",
+    "client_notes_list",
+    "client_notes_clear",
+    "client_notes_status",
 ];
 
 /// A workspace.
@@ -40,6 +46,15 @@ pub(super) struct Kept {
     pub(super) notes: Vec<String>,
     #[serde(default)]
     pub(super) hashes: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) client_notes: Vec<String>,
+}
+
+impl Kept {
+    /// Leaves nothing but its title.
+    pub(super) fn empty(&mut self) {
+        *self = Self { title: self.title.take(), ..Self::default() };
+    }
 }
 
 /// The kind of state that the demo's tools work on.
@@ -49,14 +64,18 @@ pub(super) fn workspace() -> KindOfState {
         "properties": { "title": { "type": "string", "maxLength": 200, "description": "A name for it" } },
     });
     let about = "a workspace with a counter, a notebook and a store of hashes";
-    KindOfState::new(Kind::new("workspace").expect("a kind"), about).made_from(schema, begin).used_by(TOOLS)
+    KindOfState::new(Kind::new("workspace").expect("a kind"), about)
+        .made_from(schema, begin)
+        .made_by("session_start")
+        .used_by(TOOLS)
 }
 
 fn begin(params: &Map<String, Value>) -> Result<Bytes, String> {
-    let title = match params.get("title") {
+    // `session_start` calls it a label.
+    let title = match params.get("title").or_else(|| params.get("label")) {
         None | Some(Value::Null) => None,
         Some(Value::String(title)) if title.chars().count() <= 200 => Some(title.clone()),
-        Some(_) => return Err("`title` is a text of up to 200 letters.".to_owned()),
+        Some(_) => return Err("A title is a text of up to 200 letters.".to_owned()),
     };
     let kept = Kept { title, ..Kept::default() };
     serde_json::to_vec(&kept).map(Bytes::from).map_err(|error| error.to_string())

@@ -1,5 +1,6 @@
 //! The demo server's tools.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -7,8 +8,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tenure_session::call::ToolCall;
 use tenure_session::runtime::{CallContext, Outlet};
-use tenure_session::state::Fault;
-use tenure_session::{Method, RawJson, Reason, RpcError};
+use tenure_session::state::{Fault, date};
+use tenure_session::{Method, RawJson, Reason, RpcError, State};
 
 use super::kept::{self, Kept, MAX_KEPT};
 use super::resources;
@@ -110,6 +111,13 @@ async fn on_workspace(context: &CallContext, call: &ToolCall<'_>) -> Result<Done
         "session_counter_get" => return read(|kept| json!({ "counter": kept.counter })),
         "notebook_read" => return read(|kept| json!({ "notes": kept.notes })),
         "notebook_status" => return read(|kept| json!({ "notes": kept.notes.len() })),
+        "client_notes_list" => return read(|kept| json!({ "notes": kept.client_notes })),
+        "client_notes_status" => return read(|kept| json!({ "notes": kept.client_notes.len() })),
+        "whoami" => return Ok(Ok(structured(&who(state?)))),
+        "echo" => {
+            state?;
+            return Ok(arguments::<Text>(call).map(|arguments| text(&arguments.text)));
+        }
         "hashcheck_list" => return read(|kept| json!({ "names": kept.hashes.keys().collect::<Vec<_>>() })),
         "hashcheck_verify" => {
             let named = match arguments::<Named>(call) {
@@ -124,17 +132,21 @@ async fn on_workspace(context: &CallContext, call: &ToolCall<'_>) -> Result<Done
             Ok(structured(&json!({ "counter": kept.counter })))
         }),
         "session_reset" => Box::new(|kept| {
-            *kept = Kept { title: kept.title.take(), ..Kept::default() };
+            kept.empty();
             Ok(text("reset"))
         }),
         "notebook_append" => match arguments::<Text>(call) {
-            Ok(note) => Box::new(move |kept| append(kept, &note.text)),
+            Ok(note) => Box::new(move |kept| append(&mut kept.notes, &note.text, "notebook_clear")),
             Err(complaint) => return Ok(Err(complaint)),
         },
-        "notebook_clear" => Box::new(|kept| {
-            let cleared = std::mem::take(&mut kept.notes).len();
-            Ok(structured(&json!({ "cleared": cleared })))
-        }),
+        "notebook_clear" => Box::new(|kept| Ok(clear(&mut kept.notes))),
+        "client_notes_add" => match arguments::<Text>(call) {
+            Ok(note) => {
+                Box::new(move |kept| append(&mut kept.client_notes, &note.text, "client_notes_clear"))
+            }
+            Err(complaint) => return Ok(Err(complaint)),
+        },
+        "client_notes_clear" => Box::new(|kept| Ok(clear(&mut kept.client_notes))),
         "hashcheck_store" => match arguments::<Named>(call) {
             Ok(named) => Box::new(move |kept| store(kept, &named)),
             Err(complaint) => return Ok(Err(complaint)),
@@ -155,14 +167,29 @@ async fn on_workspace(context: &CallContext, call: &ToolCall<'_>) -> Result<Done
     }
 }
 
-fn append(kept: &mut Kept, note: &str) -> Done {
-    if kept.notes.len() >= MAX_KEPT {
-        return Err(format!(
-            "The notebook is full: it holds {MAX_KEPT} notes. Clear it with notebook_clear."
-        ));
+/// Adds a note, if there is room; `clear_with` makes room.
+fn append(notes: &mut Vec<String>, note: &str, clear_with: &str) -> Done {
+    if notes.len() >= MAX_KEPT {
+        return Err(format!("There is no room: {MAX_KEPT} notes are kept. Clear them with {clear_with}."));
     }
-    kept.notes.push(note.to_owned());
-    Ok(structured(&json!({ "notes": kept.notes.len() })))
+    notes.push(note.to_owned());
+    Ok(structured(&json!({ "notes": notes.len() })))
+}
+
+fn clear(notes: &mut Vec<String>) -> Value {
+    structured(&json!({ "cleared": std::mem::take(notes).len() }))
+}
+
+/// Which workspace it is. A model gets its handle, and not the id that the client keeps.
+fn who(state: &State) -> Value {
+    let about = state.about();
+    let data = about.data.and_then(|data| serde_json::from_str::<Value>(data.get()).ok());
+    json!({
+        "workspace_id": state.id().handle(&state.kind()),
+        "label": about.label,
+        "data": data.unwrap_or_else(|| json!({})),
+        "expires": state.expiry().map(date),
+    })
 }
 
 fn store(kept: &mut Kept, named: &Named) -> Done {
@@ -181,7 +208,8 @@ fn verify(kept: &Kept, named: &Named) -> Done {
     }
 }
 
-/// Tells how the caller's workspace stands, or revokes it: the answer then takes the cookie back.
+/// Tells how the caller's workspace stands, or revokes it: the answer then takes the cookie back. A new one in its place
+/// goes by its handle, since the id of a data session never changes.
 async fn probe(context: &CallContext, probe: &Probe) -> Result<Done, RpcError> {
     let state = kept::of(context)?;
     match probe.action.as_str() {
@@ -196,7 +224,20 @@ async fn probe(context: &CallContext, probe: &Probe) -> Result<Done, RpcError> {
             Ok(()) => Ok(Ok(text("The session is revoked."))),
             Err(fault) => Err(fault.to_error().to_rpc()),
         },
-        other => Ok(Err(format!("There is no action `{other}`: it is `status` or `revoke`."))),
+        "new" => {
+            let anew = async {
+                let fresh = state.fork(None).await?;
+                let empty = |kept: &mut Kept| {
+                    kept.empty();
+                    Ok::<_, Infallible>(())
+                };
+                let Ok(()) = fresh.change(empty).await?;
+                state.revoke().await?;
+                Ok::<_, Fault>(structured(&who(&fresh)))
+            };
+            anew.await.map(Ok).map_err(|fault| fault.to_error().to_rpc())
+        }
+        other => Ok(Err(format!("There is no action `{other}`: it is `status`, `revoke` or `new`."))),
     }
 }
 

@@ -55,6 +55,18 @@ async fn a_server_that_has_lost_its_store_puts_the_state_back() {
     assert_eq!(answer["error"]["data"]["reason"], "session_deleted", "it does not come back from the dead");
 }
 
+/// The notes of B.5 that clients carry.
+#[tokio::test(start_paused = true)]
+async fn notes_that_clients_carry_outlive_the_store() {
+    let keys = keys();
+    let client = World::new(policy(&keys)).client("{}").await;
+    let made = ask(&client, "session/create", &json!({})).await;
+    let noted = call(&client, "client_notes_add", &made["result"]["_meta"]).await;
+    let elsewhere = World::new(policy(&keys)).client("{}").await;
+    let listed = call(&elsewhere, "client_notes_list", &noted["result"]["_meta"]).await;
+    assert_eq!(listed["result"]["structuredContent"], json!({ "notes": ["n"] }));
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_other_dialect_carries_it_too() {
     let keys = keys();

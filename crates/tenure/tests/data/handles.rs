@@ -75,7 +75,7 @@ async fn a_model_is_told_what_to_do() {
         .assert_eq(&words(&client, "notebook_read", json!({ "workspace_id": "workspace_made_up" })).await);
     expect!["! Say which workspace to destroy: pass its workspace_id."]
         .assert_eq(&words(&client, "destroy_workspace", json!({})).await);
-    expect!["! `title` is a text of up to 200 letters."]
+    expect!["! A title is a text of up to 200 letters."]
         .assert_eq(&words(&client, "create_workspace", json!({ "title": 7 })).await);
     expect!["Without signing in, only the workspace of your own session is listed, and there is none."]
         .assert_eq(&words(&client, "list_workspaces", json!({})).await);

@@ -67,6 +67,79 @@ async fn what_is_stored_belongs_to_its_workspace() {
     assert_eq!(told(&one, "notebook_clear", &mine).await, json!({ "cleared": 1 }));
 }
 
+/// The tools of B.5: those of the demo servers that clients of both dialects were tried with.
+#[tokio::test]
+async fn the_tools_of_b_5_are_all_there() {
+    let session = runtime::session(&start(), "2025-11-25").await;
+    let listed = ask(&session, "tools/list", &json!({})).await["result"]["tools"].clone();
+    let listed: Vec<_> =
+        listed.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    for (prefix, names) in [
+        ("", "session_probe echo whoami public_echo session_start session_reset"),
+        ("session_counter_", "inc get"),
+        ("notebook_", "append read clear status"),
+        ("hashcheck_", "store verify list delete"),
+        ("client_notes_", "add list clear status"),
+    ] {
+        for name in names.split(' ').map(|name| format!("{prefix}{name}")) {
+            assert!(listed.contains(&name.as_str()), "{name} is not among {listed:?}");
+        }
+    }
+}
+
+/// Those of B.5 that work on a session which a client has made.
+#[tokio::test]
+async fn a_session_is_told_who_it_is_and_followed_by_a_new_one() {
+    let session = runtime::session(&start(), "2025-11-25").await;
+    let hints = json!({ "hints": { "label": "review", "data": { "title": "Review", "color": "blue" } } });
+    let made = ask(&session, "session/create", &hints).await["result"].clone();
+    let cookie = json!({ "mcp/session": { "id": made["id"] } });
+    let call = async |tool: &str, arguments: Value| {
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": cookie });
+        ask(&session, "tools/call", &params).await
+    };
+
+    assert_eq!(call("echo", json!({ "text": "x" })).await["result"]["content"][0]["text"], "x");
+    let who = call("whoami", json!({})).await["result"]["structuredContent"].clone();
+    assert_eq!((&who["label"], &who["data"]), (&json!("review"), &hints["hints"]["data"]));
+    assert_eq!(who["expires"], made["expiry"]);
+    assert!(!who.to_string().contains(made["id"].as_str().unwrap()), "the id is the client's secret");
+    call("session_counter_inc", json!({})).await;
+    let by_handle = json!({ "workspace_id": who["workspace_id"] });
+    assert_eq!(told(&session, "session_counter_get", &by_handle).await["counter"], 1, "its other name");
+
+    let anew = call("session_probe", json!({ "action": "new" })).await["result"].clone();
+    assert_eq!(anew["_meta"], json!({ "mcp/session": null }), "the client gives the old one up");
+    let after = call("session_counter_get", json!({})).await;
+    assert_eq!(after["error"]["data"]["reason"], "session_revoked");
+    let fresh = json!({ "workspace_id": anew["structuredContent"]["workspace_id"] });
+    assert_ne!(fresh, by_handle);
+    let status = told(&session, "session_probe", &fresh).await;
+    assert_eq!(status, json!({ "title": "Review", "counter": 0, "notes": 0, "hashes": 0 }));
+    let unknown = tool(&session, "session_probe", &on(&fresh, json!({ "action": "old" }))).await;
+    assert_eq!(unknown["isError"], true);
+}
+
+/// Those of B.5 that do without a session of the client's.
+#[tokio::test]
+async fn a_tool_starts_a_session_and_clients_carry_notes() {
+    let session = runtime::session(&start(), "2025-11-25").await;
+    let refused = tool(&session, "echo", &json!({ "text": "x" })).await;
+    let words = refused["content"][0]["text"].as_str().unwrap();
+    assert!(refused["isError"] == true && words.starts_with("Session required."), "{refused}");
+    let started = told(&session, "session_start", &json!({ "label": "mine" })).await;
+    let work = json!({ "workspace_id": started["workspace_id"] });
+    assert_eq!(told(&session, "session_probe", &work).await["title"], "mine");
+    for note in ["one", "two"] {
+        told(&session, "client_notes_add", &on(&work, json!({ "text": note }))).await;
+    }
+    assert_eq!(told(&session, "client_notes_list", &work).await, json!({ "notes": ["one", "two"] }));
+    assert_eq!(told(&session, "client_notes_status", &work).await, json!({ "notes": 2 }));
+    assert_eq!(told(&session, "notebook_read", &work).await, json!({ "notes": [] }), "other notes");
+    assert_eq!(told(&session, "client_notes_clear", &work).await, json!({ "cleared": 2 }));
+    assert_eq!(told(&session, "client_notes_status", &work).await, json!({ "notes": 0 }));
+}
+
 #[tokio::test]
 async fn hashes_are_kept_checked_and_forgotten() {
     let session = runtime::session(&start(), "2025-11-25").await;
@@ -179,7 +252,7 @@ async fn resources_change_and_subscribers_hear_of_it() {
 async fn lists_prompts_and_completions() {
     let session = runtime::session(&start(), "2025-11-25").await;
     let tools = ask(&session, "tools/list", &json!({})).await;
-    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(19));
+    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(26));
     let prompt = json!({ "name": "summarize_notebook", "arguments": { "style": "formal" } });
     let prompt = ask(&session, "prompts/get", &prompt).await;
     let text = prompt["result"]["messages"][0]["content"]["text"].as_str().unwrap_or_default();

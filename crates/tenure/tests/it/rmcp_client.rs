@@ -106,7 +106,7 @@ async fn it_connects_lists_and_calls() {
     let info = client.peer_info().expect("a handshake");
     assert_eq!(info.protocol_version, ProtocolVersion::V_2025_11_25);
     let tools = within("tools", client.list_all_tools()).await.unwrap();
-    assert_eq!((tools.len(), tools[0].name.as_ref()), (19, "public_echo"));
+    assert_eq!((tools.len(), tools[0].name.as_ref()), (26, "public_echo"));
     assert_eq!(text(&call(&client, "public_echo", &json!({ "text": "hello" })).await), "hello");
     let made = call(&client, "create_workspace", &json!({})).await.structured_content.expect("a workspace");
     let work = json!({ "workspace_id": made["workspace_id"] });
