@@ -5,7 +5,6 @@ mod call;
 mod calls;
 mod connect;
 mod data;
-mod failure;
 mod jar;
 mod list;
 mod listener;
@@ -36,9 +35,8 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-pub use failure::Failure;
-
 use crate::config::{Config, Log, LogFormat, Sources};
+use crate::failure::Failure;
 
 /// Keeps MCP sessions: durable, resumable and safe, in front of any MCP server.
 #[derive(Parser, Debug)]

@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::Failure;
 use crate::config::{Log, LogFormat};
+use crate::failure::Failure;
 
 /// Starts logging. `rmcp` tells of every session it starts, which we do ourselves, and the disk engine of every
 /// file.

@@ -1,58 +1,55 @@
-//! A running Tenure process, or one inside a test.
+//! A running Tenure process, or one inside another program.
+//!
+//! Three kinds: [`Node`] has a socket of its own, [`MountedNode`] is served by the server of an embedder, and
+//! [`StdioNode`] has one client. [`NodeBuilder`] makes the first two of what an embedder brings.
+
+mod build;
+mod stdio;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tenure_session::budget::Budget;
 use tenure_session::data::KindOfState;
 use tenure_session::exchange::Exchanges;
 use tenure_session::port::backend::Backend;
+use tenure_session::port::store::Store;
 use tenure_session::runtime::Sessions;
 use tenure_session::state::States;
+use tenure_transport::http::{Endpoint, Router};
 use tenure_transport::serve::Stages;
-use tenure_transport::stdio::Stdio;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::cli::Failure;
-use crate::config::Config;
-use crate::control::{self, Control, HandOver};
-use crate::operator::{DataDesk, Operator};
-use crate::socket::Socket;
-use crate::stopping::{self, ControlEnd};
-use crate::wire::{self, Assembled, AssembledStdio, Opened, Served};
+pub use build::NodeBuilder;
+pub use stdio::StdioNode;
 
-/// A server with its sessions, running until it is stopped.
+use crate::config::Config;
+use crate::control::{Control, HandOver};
+use crate::failure::Failure;
+use crate::stopping::ControlEnd;
+use crate::wire::Opened;
+
+/// A server with its sessions and its own socket, running until it is stopped.
 #[derive(Debug)]
 pub struct Node {
     address: SocketAddr,
     scheme: &'static str,
-    sessions: Sessions,
-    exchanges: Exchanges,
-    states: States,
-    store: Opened,
-    budget: Budget,
-    stages: Stages,
     hand_over: HandOver,
-    tasks: TaskTracker,
+    running: MountedNode,
 }
 
 impl Node {
+    /// What a node is made of: this configuration, and what is added to it.
+    pub fn builder(config: &Config) -> NodeBuilder<'_> {
+        NodeBuilder::new(config)
+    }
+
     /// Starts a server with what the configuration names behind it; the demo, if it names nothing.
     ///
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
-        Self::serve(config, wire::served(config)?, Socket::bind(config.listen)?, None).await
-    }
-
-    /// The same on a socket that listens already. If another process has the store open, it is waited for.
-    pub(crate) async fn start_on(config: &Config, socket: Socket) -> Result<Self, Failure> {
-        // Only for a process of its own: several nodes in one process are a test's or an embedder's.
-        let memory = (config.store == "memory:").then(|| control::memory_socket(config)).flatten();
-        Self::serve(config, wire::served(config)?, socket, memory).await
+        Self::builder(config).start().await
     }
 
     /// Starts a server with this backend behind it.
@@ -60,7 +57,7 @@ impl Node {
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
     pub async fn with_backend(config: &Config, backend: Arc<dyn Backend>) -> Result<Self, Failure> {
-        Self::with_kinds(config, backend, Vec::new()).await
+        Self::builder(config).with_backend(backend).start().await
     }
 
     /// Starts a server with this backend behind it, whose tools work on these kinds of state.
@@ -72,57 +69,19 @@ impl Node {
         backend: Arc<dyn Backend>,
         kinds: Vec<KindOfState>,
     ) -> Result<Self, Failure> {
-        Self::serve(config, Served::embedded(backend, kinds), Socket::bind(config.listen)?, None).await
+        Self::builder(config).with_backend(backend).with_kinds(kinds).start().await
     }
 
-    async fn serve(
+    /// Starts a server with this backend behind it, which keeps its sessions in this store.
+    ///
+    /// # Errors
+    /// When TLS or the address cannot be set up, or the store is out of order.
+    pub async fn with_store(
         config: &Config,
-        served: Served,
-        socket: Socket,
-        memory: Option<PathBuf>,
+        backend: Arc<dyn Backend>,
+        store: Arc<dyn Store>,
     ) -> Result<Self, Failure> {
-        let after_us = socket.after_us;
-        let shared = socket.listener.try_clone();
-        let shared = shared.map_err(|error| Failure::new("cannot share the socket").caused_by(error))?;
-        let hand_over = HandOver::new(shared);
-        let kinds = served.kinds.clone();
-        let Assembled { sessions, exchanges, states, server, store, budget, folder } =
-            wire::assemble(config, served, socket).await?;
-        let address = server
-            .local_addr()
-            .map_err(|error| Failure::new("cannot tell the address that was bound").caused_by(error))?;
-        let scheme = server.scheme();
-        let (stages, tasks, end) = (Stages::default(), TaskTracker::new(), ControlEnd::default());
-        let drain = stopping::wind_down(stopping::Parts {
-            sessions: sessions.clone(),
-            exchanges: exchanges.clone(),
-            states: states.clone(),
-            store: store.clone(),
-            stages: stages.clone(),
-            control: end.clone(),
-            hand_over: hand_over.clone(),
-            after_us,
-            grace: config.shutdown_grace,
-        });
-        let served = server.run(stages.clone(), drain);
-        let data = DataDesk::online(states.clone(), kinds);
-        let operator = Operator::online(store.clone(), sessions.clone(), data)
-            .with_exchanges(exchanges.clone())
-            .with_budget(budget.clone());
-        let offered = Some(hand_over.clone());
-        let control = match (folder, memory) {
-            (Some(folder), _) => Control::bind(&folder, operator, offered),
-            // There is no store that another process could go on with.
-            (None, Some(path)) => Control::bind_at(path, operator, None),
-            (None, None) => None,
-        };
-        let passing = hand_over.clone();
-        tasks.spawn(async move {
-            tokio::join!(served, watched(control, end));
-            passing.end().await;
-        });
-        tasks.close();
-        Ok(Self { address, scheme, sessions, exchanges, states, store, budget, stages, hand_over, tasks })
+        Self::builder(config).with_backend(backend).with_store(store).start().await
     }
 
     /// The MCP endpoint.
@@ -133,6 +92,78 @@ impl Node {
     /// The address that was bound.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// See [`MountedNode::service`].
+    pub fn service(&self) -> Router {
+        self.running.service()
+    }
+
+    /// The sessions.
+    pub fn sessions(&self) -> &Sessions {
+        self.running.sessions()
+    }
+
+    /// The requests without a session.
+    pub fn exchanges(&self) -> &Exchanges {
+        self.running.exchanges()
+    }
+
+    /// The data sessions.
+    pub fn states(&self) -> &States {
+        self.running.states()
+    }
+
+    /// What clients make it hold.
+    pub fn budget(&self) -> &Budget {
+        self.running.budget()
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Opened {
+        self.running.store()
+    }
+
+    /// Waits until another process wants to take over. Then this one has to be stopped.
+    pub(crate) async fn taken_over(&self) {
+        self.hand_over.asked().await;
+    }
+
+    /// Stops: takes no new sessions, finishes within the grace period what cannot be left to the next process, closes the
+    /// store, and returns.
+    pub async fn stop(self) {
+        self.running.stop().await;
+    }
+}
+
+/// A server without a socket, running until it is stopped: its service is mounted in the server of an embedder.
+#[derive(Debug)]
+pub struct MountedNode {
+    sessions: Sessions,
+    exchanges: Exchanges,
+    states: States,
+    store: Opened,
+    budget: Budget,
+    router: Router,
+    stages: Stages,
+    tasks: TaskTracker,
+}
+
+impl MountedNode {
+    /// All that a node answers, as a `tower` service: `/mcp`, `/mcp/NAME` where there are several servers, `/healthz`,
+    /// `/readyz`, and the doors that the configuration opens. In axum it is a `fallback_service`, or a `nest_service`,
+    /// below whose path the others then are.
+    ///
+    /// It checks Host and Origin of every request as the configuration says. A middleware that puts a
+    /// [`Remote`](tenure_transport::http::Remote) into the extensions of a request tells handlers who called. After
+    /// [`stop`](Self::stop) it answers that it shuts down.
+    pub fn service(&self) -> Router {
+        self.router.clone()
+    }
+
+    /// The MCP endpoint alone, as a `tower` service for any path.
+    pub fn endpoint(&self) -> Endpoint {
+        self.router.endpoint().clone()
     }
 
     /// The sessions.
@@ -160,78 +191,12 @@ impl Node {
         &self.store
     }
 
-    /// Waits until another process wants to take over. Then this one has to be stopped.
-    pub(crate) async fn taken_over(&self) {
-        self.hand_over.asked().await;
-    }
-
-    /// Stops: takes no new sessions, finishes within the grace period what cannot be left to the next process, closes the
-    /// store, and returns.
+    /// Stops: takes no new sessions, finishes within the grace period what cannot be left to the next process, ends the
+    /// streams of clients, closes the store, and returns. The server around it has to serve until then, and can stop
+    /// after that.
     pub async fn stop(self) {
         self.stages.leaving.cancel();
         self.tasks.wait().await;
-    }
-}
-
-/// A process with one client, over a pair of byte streams.
-#[derive(Debug)]
-pub struct StdioNode {
-    sessions: Sessions,
-    states: States,
-    stdio: Stdio,
-    // Until the end, for operators.
-    control: Option<Control>,
-}
-
-impl StdioNode {
-    /// Gets ready to serve what the configuration names; the demo, if it names nothing.
-    ///
-    /// # Errors
-    /// When the store cannot be opened.
-    pub async fn start(config: &Config) -> Result<Self, Failure> {
-        Self::serve(config, wire::served(config)?).await
-    }
-
-    /// Gets ready to serve this backend.
-    ///
-    /// # Errors
-    /// When the store cannot be opened.
-    pub async fn with_backend(config: &Config, backend: Arc<dyn Backend>) -> Result<Self, Failure> {
-        Self::serve(config, Served::embedded(backend, Vec::new())).await
-    }
-
-    async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
-        let kinds = served.kinds.clone();
-        let AssembledStdio { sessions, exchanges, states, stdio, store, folder } =
-            wire::assemble_stdio(config, served).await?;
-        let data = DataDesk::online(states.clone(), kinds);
-        let operator = Operator::online(store, sessions.clone(), data).with_exchanges(exchanges);
-        let control = folder.and_then(|folder| Control::bind(&folder, operator, None));
-        Ok(Self { sessions, states, stdio, control })
-    }
-
-    /// The sessions, of which there will be one.
-    pub fn sessions(&self) -> &Sessions {
-        &self.sessions
-    }
-
-    /// Serves until the client closes its end, nobody reads the output, or it is told to stop; finishes what is in
-    /// flight within the grace period, which ends at once if it is told to stop meanwhile; deletes the session.
-    ///
-    /// # Cancel safety
-    /// Dropping it drops everything that is under way; the session is left to expire.
-    pub async fn run<R, W>(self, input: R, output: W, stop: CancellationToken)
-    where
-        R: AsyncRead + Unpin + Send,
-        W: AsyncWrite + Send + 'static,
-    {
-        let end = ControlEnd::default();
-        let served = async {
-            self.stdio.run(input, output, stop).await;
-            end.over.cancel();
-        };
-        tokio::join!(served, watched(self.control, end.clone()));
-        self.states.stop().await;
     }
 }
 

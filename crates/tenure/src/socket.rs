@@ -6,9 +6,9 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
-use crate::cli::Failure;
 use crate::config::Config;
 use crate::control::{Client, Predecessor};
+use crate::failure::Failure;
 use crate::wire;
 
 /// Connections that may wait in the kernel's queue; it has a bound of its own.
@@ -43,6 +43,7 @@ impl Socket {
     }
 
     /// The socket that systemd, or another program that does as it does, has opened for us; nothing if it has not.
+    #[cfg(feature = "cli")]
     pub(crate) fn activated() -> Result<Option<Self>, Failure> {
         let mut given = listenfd::ListenFd::from_env();
         if given.len() == 0 {

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use tenure_session::exchange::Exchanges;
+use tenure_session::port::store::Durability;
 use tenure_session::runtime::Sessions;
 use tenure_session::state::States;
 use tenure_transport::serve::Stages;
@@ -35,8 +36,8 @@ pub(crate) struct Parts {
     pub(crate) store: Opened,
     pub(crate) stages: Stages,
     pub(crate) control: ControlEnd,
-    pub(crate) hand_over: HandOver,
-    pub(crate) after_us: AfterUs,
+    /// The socket, if it is our own.
+    pub(crate) socket: Option<(HandOver, AfterUs)>,
     pub(crate) grace: Duration,
 }
 
@@ -54,16 +55,19 @@ pub(crate) struct ControlEnd {
 /// # Cancel safety
 /// What has ended stays so; the rest is left to the end of the process.
 pub(crate) async fn wind_down(parts: Parts) {
-    let Parts { sessions, exchanges, states, store, stages, control, hand_over, after_us, grace } = parts;
+    let Parts { sessions, exchanges, states, store, stages, control, socket, grace } = parts;
     stages.leaving.cancelled().await;
     let began = Instant::now();
     let deadline = began + grace;
     // Somebody else has the socket, and connections that are not accepted here wait for that one.
-    let is_shared = hand_over.is_asked() || after_us == AfterUs::StaysOpen;
+    let is_shared = socket
+        .as_ref()
+        .is_some_and(|(hand_over, after_us)| hand_over.is_asked() || *after_us == AfterUs::StaysOpen);
+    let hand_over = socket.as_ref().map(|(hand_over, _)| hand_over);
     let late = LATE_GRACE.min(grace / 4);
 
     // Where nothing outlives this process, requests without a session are finished, and others refused.
-    let outlives_us = store.disk.is_some();
+    let outlives_us = store.store.capabilities().durability != Durability::Process;
     let mut interrupted = 0;
     if outlives_us {
         if is_shared {
@@ -81,7 +85,7 @@ pub(crate) async fn wind_down(parts: Parts) {
 
     if is_shared {
         // Connections between two requests are not closed, but go on in the next process.
-        if let Some(successor) = hand_over.successor() {
+        if let Some(successor) = hand_over.and_then(HandOver::successor) {
             stages.pass_on(successor);
         }
         tokio::time::sleep_until(began + NOTICE.min(grace)).await;
@@ -104,11 +108,13 @@ pub(crate) async fn wind_down(parts: Parts) {
     control.ended.cancelled().await;
     if !is_shared {
         // No client could be served any more.
-        hand_over.withdraw();
+        hand_over.inspect(|hand_over| hand_over.withdraw());
         stages.shut.cancel();
     }
     store.close().await;
-    hand_over.release().await;
+    if let Some(hand_over) = hand_over {
+        hand_over.release().await;
+    }
     tracing::info!(took = ?closing.elapsed(), "the store is closed");
 
     tokio::join!(sessions.close(), exchanges.close());

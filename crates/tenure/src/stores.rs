@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use tenure_session::fingerprint::Fingerprint;
 
-use crate::cli::Failure;
 use crate::config::Config;
+use crate::failure::Failure;
 use crate::servers;
 
 /// A store in one of the user's own folders.

@@ -35,16 +35,14 @@ pub(crate) use tenure_store::open::Opened;
 use tenure_store::open::{Location, OpenError, Options};
 use tenure_store::sealed::keys::{self, Keys};
 use tenure_transport::http::{Endpoint, Router, Rules};
-use tenure_transport::serve::Server;
 use tenure_transport::stdio::Stdio;
-use tenure_transport::tls;
+use tenure_transport::tls::{self, TlsAcceptor};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use crate::cli::Failure;
 use crate::config::{Behind, Child, Config, Durability, Offer, Speaks, Upstream};
 use crate::control::{KeptConnections, Predecessor};
-use crate::socket::Socket;
+use crate::failure::Failure;
 use crate::{servers, stores};
 
 /// How long a store may still be in use whose process has closed it, and how often that is looked at.
@@ -78,9 +76,18 @@ pub(crate) fn demo_kinds() -> Vec<KindOfState> {
     vec![crate::demo::workspace()]
 }
 
+/// The program of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Program {
+    /// The command `tenure`, which can be started again to end children should this process be killed.
+    Tenure,
+    /// An embedder's. Started again it would do whatever it does.
+    Other,
+}
+
 /// What the configuration says is served. Without anything, the demo.
-pub(crate) fn served(config: &Config) -> Result<Served, Failure> {
-    let warden = Once::default();
+pub(crate) fn served(config: &Config, program: Program) -> Result<Served, Failure> {
+    let warden = Wardens { of_all: Once::default(), program };
     if let Some(url) = &config.upstream.url {
         return Ok(Served::one(upstream(url, &config.upstream, config)?, config));
     }
@@ -95,7 +102,7 @@ pub(crate) fn served(config: &Config) -> Result<Served, Failure> {
 }
 
 /// Several servers: each at an endpoint of its own, and all as one.
-fn several(config: &Config, warden: &Once<Arc<Warden>>) -> Result<Served, Failure> {
+fn several(config: &Config, warden: &Wardens) -> Result<Served, Failure> {
     let (mut members, mut named) = (Vec::new(), Vec::new());
     for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
         let backend = match &elsewhere.url {
@@ -125,26 +132,39 @@ fn start_timeout(config: &Config) -> Duration {
 fn child(
     config: &Child,
     name: Option<&String>,
-    warden_of_all: &Once<Arc<Warden>>,
+    wardens: &Wardens,
     whole: &Config,
 ) -> Result<Arc<dyn Backend>, Failure> {
     let mut command = found_command(config)?;
     command.name = name.cloned();
     command.limits.start_timeout = start_timeout(whole);
-    let either = |command, warden: &Arc<Warden>| {
-        let legacy = ChildBackend::new(command, Some(Arc::clone(warden)));
-        let modern = legacy.modern();
-        of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Pipes, config.era, whole)
-    };
-    if let Some(warden) = warden_of_all.get() {
-        return Ok(either(command, warden));
+    let legacy = ChildBackend::new(command, wardens.warden()?);
+    let modern = legacy.modern();
+    Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Pipes, config.era, whole))
+}
+
+/// Who ends the children should this process be killed: one for all of them, started with the first.
+struct Wardens {
+    of_all: Once<Arc<Warden>>,
+    program: Program,
+}
+
+impl Wardens {
+    fn warden(&self) -> Result<Option<Arc<Warden>>, Failure> {
+        if self.program == Program::Other {
+            return Ok(None);
+        }
+        if let Some(warden) = self.of_all.get() {
+            return Ok(Some(Arc::clone(warden)));
+        }
+        // Should this process be killed, its children must not be left behind; nothing in it can see to that.
+        let warden = std::env::current_exe().and_then(|program| Warden::start(&program, &["warden"]));
+        let warden = warden.map_err(|error| {
+            Failure::new("cannot start the process that ends children should this one be killed")
+                .caused_by(error)
+        })?;
+        Ok(Some(Arc::clone(self.of_all.get_or_init(|| Arc::new(warden)))))
     }
-    // Should this process be killed, its children must not be left behind; nothing in it can see to that.
-    let warden = std::env::current_exe().and_then(|program| Warden::start(&program, &["warden"]));
-    let warden = warden.map_err(|error| {
-        Failure::new("cannot start the process that ends children should this one be killed").caused_by(error)
-    })?;
-    Ok(either(command, warden_of_all.get_or_init(|| Arc::new(warden))))
 }
 
 /// Requests without a session for a server that knows nothing but sessions.
@@ -571,20 +591,23 @@ fn with_data_sessions(
     (Arc::new(layer), states)
 }
 
-/// The parts of a running server.
+/// The parts of a running server, without the socket.
 pub(crate) struct Assembled {
     pub(crate) sessions: Sessions,
     pub(crate) exchanges: Exchanges,
     pub(crate) states: States,
-    pub(crate) server: Server,
+    pub(crate) router: Router,
     pub(crate) store: Opened,
     pub(crate) budget: Budget,
     /// The store's folder, if it has one.
     pub(crate) folder: Option<PathBuf>,
 }
 
-/// Puts the sessions and the server together and binds the address.
-pub(crate) async fn assemble(config: &Config, served: Served, socket: Socket) -> Result<Assembled, Failure> {
+/// A socket that listens, and what encrypts its connections.
+pub(crate) fn listening(
+    config: &Config,
+    listener: std::net::TcpListener,
+) -> Result<(TcpListener, Option<TlsAcceptor>), Failure> {
     let tls = match &config.tls {
         None => None,
         Some(files) => Some(tls::acceptor(&files.cert, &files.key).map_err(|error| {
@@ -593,17 +616,39 @@ pub(crate) async fn assemble(config: &Config, served: Served, socket: Socket) ->
                 .hint("`tls.cert` and `tls.key` name PEM files: the certificate chain and its private key")
         })?),
     };
-    let Socket { listener, predecessor, .. } = socket;
     let listening = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
     let listener = listening.map_err(|error| Failure::new("cannot use the socket").caused_by(error))?;
-    let (opened, kept) = match predecessor {
-        // Last of all that can fail without it: from here on the other process stops.
-        Some(predecessor) => store_of(predecessor, config).await?,
-        None => match store(config).await? {
-            Access::Open(opened) => (opened, None),
-            Access::InUse(failure) => return Err(failure),
+    Ok((listener, tls))
+}
+
+/// The store that sessions are kept in.
+pub(crate) enum Keep {
+    /// The one that the configuration names.
+    Configured,
+    /// The same, as soon as the process that has it open has closed it.
+    After(Predecessor),
+    /// One that an embedder brings.
+    Lent(Arc<dyn Store>),
+}
+
+/// Opens the store, with the connections of the process that had it, as they come. To be called last of all that can
+/// fail without it: from here on the other process stops.
+pub(crate) async fn open_to_serve(
+    config: &Config,
+    keep: Keep,
+) -> Result<(Opened, Option<KeptConnections>), Failure> {
+    match keep {
+        Keep::After(predecessor) => store_of(predecessor, config).await,
+        Keep::Lent(store) => Ok((Opened::lent(store), None)),
+        Keep::Configured => match store(config).await? {
+            Access::Open(opened) => Ok((opened, None)),
+            Access::InUse(failure) => Err(failure),
         },
-    };
+    }
+}
+
+/// Puts the sessions and what answers for them together.
+pub(crate) async fn assemble(config: &Config, served: Served, opened: Opened) -> Result<Assembled, Failure> {
     let folder = control_folder(config, &opened)?;
     let routes = served.routes.clone();
     let Running { sessions, exchanges, states } = run(&opened, config, config.limits.clone(), served).await?;
@@ -615,12 +660,7 @@ pub(crate) async fn assemble(config: &Config, served: Served, socket: Socket) ->
     };
     let named = routes.iter().map(|name| (name.clone(), endpoint(Route::named(name))));
     let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());
-    let server = Server::new(listener, router, tls, config.bounds.clone());
-    let server = match kept {
-        Some(kept) => server.with_kept(kept),
-        None => server,
-    };
-    Ok(Assembled { sessions, exchanges, states, server, store: opened, budget, folder })
+    Ok(Assembled { sessions, exchanges, states, router, store: opened, budget, folder })
 }
 
 /// What clients may make the process hold.

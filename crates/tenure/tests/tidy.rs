@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace").to_owned()
@@ -64,6 +65,31 @@ fn the_arrows_between_crates_point_one_way() {
     }
     assert_eq!(workspace("tenure-client"), ["tenure-protocol"], "clients of other servers use it as well");
     assert!(!workspace("tenure").contains(&"tenure-testkit".to_owned()), "the testkit is for tests");
+}
+
+#[test]
+fn an_embedder_does_not_get_the_command_line() {
+    let tree = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--package",
+            "tenure",
+            "--no-default-features",
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+        ])
+        .args(["--locked", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    let (tree, complaint) = (String::from_utf8_lossy(&tree.stdout), String::from_utf8_lossy(&tree.stderr));
+    let names: Vec<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains(&"tenure-session"), "{complaint}");
+    for name in ["clap", "clap_complete", "indicatif", "listenfd", "sd-notify", "tenure-client"] {
+        assert!(!names.contains(&name), "{name} is not for embedders");
+    }
 }
 
 #[test]

@@ -15,11 +15,11 @@ use tenure_client::{
 };
 
 use super::Failure;
-use super::failure::tidy;
 use super::listener::{Listener, Logs};
 use super::target::Target;
 use super::words::plain;
 use crate::config::{parse_duration, write_duration};
+use crate::failure::tidy;
 
 /// How long a server may take to hear that we are going.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);

@@ -49,7 +49,7 @@ pub(super) fn to_the_end(
 async fn serve(config: &Config, start: Start) -> Result<(), Failure> {
     // Before the address is announced, so that a signal that comes right after is not missed.
     let mut signals = Signals::listen()?;
-    let node = Node::start_on(config, socket(config, start).await?).await?;
+    let node = Node::builder(config).start_on(socket(config, start).await?).await?;
     tracing::info!(url = node.url(), store = wire::store_url(config)?, "listening");
     for behind in &config.backends {
         tracing::info!(url = format!("{}/{}", node.url(), behind.name), backend = behind.name, "listening");

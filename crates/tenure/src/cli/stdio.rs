@@ -29,7 +29,7 @@ pub(super) fn run(config: &Config) -> Result<(), Failure> {
 
 async fn serve(config: &Config) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
-    let node = StdioNode::start(config).await?;
+    let node = StdioNode::start_own(config).await?;
     let input = Input::open()?;
     tracing::info!(store = wire::store_url(config)?, "serving standard input and output");
     let stop = CancellationToken::new();

@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use super::data::DataClient;
 use super::{BASE, BackupLine, BackupOrder, Predecessor, path, take_over};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::operator::{Calls, Detail, Page, Prefix, Revoked, Saved, UsageRow, key_text};
 use crate::wire::{BackedUp, Stage};
 

@@ -6,7 +6,7 @@ use tenure_session::SessionKey;
 
 use super::client::Client;
 use super::routes::{Answer, Query, ROWS, bad, json, read_key, refused};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::operator::{
     DataDesk, DataDetail, DataName, DataPage, DataRow, Named, NewData, ResumedData, Revoked, Show, key_text,
 };

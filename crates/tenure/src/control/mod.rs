@@ -27,7 +27,7 @@ pub(crate) use memory::{memory_servers, memory_socket};
 pub(crate) use server::Control;
 pub(crate) use take_over::{HandOver, KeptConnections, Predecessor};
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// Every path begins with it. It changes when an older command would misunderstand the answers.
 const BASE: &str = "/v1";

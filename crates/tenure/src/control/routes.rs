@@ -15,7 +15,7 @@ use tenure_session::runtime::Existing;
 
 use super::lines::Lines;
 use super::{BASE, BackupLine, BackupOrder, HandOver, data, take_over};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::operator::{MAX_LINE_BYTES, Operator, Prefix, Saved, parse_key};
 use crate::wire::{BackedUp, Stage};
 

@@ -32,7 +32,7 @@ use tokio_util::task::TaskTracker;
 
 use super::passing::{Arrivals, Arrived, receive_one, send_fd, send_kept};
 use super::routes::{Answer, json, refused};
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// The path after the base, and the protocol that the connection is upgraded to.
 pub(super) const PATH: &str = "/take-over";

@@ -24,7 +24,7 @@ use super::look;
 use super::saved::Saved;
 use super::usage::{self, UsageRow};
 use super::view::{Detail, Row};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::wire::{self, BackedUp, Opened, Stage};
 
 /// Rows in one page, at most.

@@ -1,23 +1,34 @@
-//! The endpoint inside somebody else's server.
+//! The endpoint, or a whole node, inside the server of an embedder.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::get;
-use serde_json::json;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tenure::{MountedNode, Node};
 use tenure_session::Limits;
 use tenure_session::data::{DataLayer, Policy};
 use tenure_session::port::clock::SystemClock;
 use tenure_session::runtime::{Parts, Sessions};
 use tenure_session::state::{StateLimits, States};
+use tenure_store::disk::{Disk, Sync};
+use tenure_store::memory::Memory;
 use tenure_store::open::{Options, open};
 use tenure_transport::http::{Endpoint, Rules};
 use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::client::Ask;
-use crate::support::session::Session;
+use crate::support::node::config;
+use crate::support::session::{Session, initialize};
+use crate::support::wait::{DEADLINE, within};
+use crate::support::{example, modern};
 
 #[tokio::test]
 async fn the_endpoint_can_be_mounted_in_an_axum_router() {
@@ -50,4 +61,137 @@ async fn the_endpoint_can_be_mounted_in_an_axum_router() {
     assert_eq!(stream.rest().await, Vec::<String>::new());
     assert_eq!(session.get().send(address).await.fault().2, "session_deleted");
     assert_eq!(sessions.tallies().sessions, 0);
+}
+
+/// A node in an axum router, at its own paths and at another one.
+async fn mounted(node: &MountedNode, stop: CancellationToken) -> (SocketAddr, AbortOnDropHandle<()>) {
+    let router = Router::new()
+        .route("/", get(|| async { "a page" }))
+        .route_service("/agents", node.endpoint())
+        .nest_service("/below", node.service())
+        .fallback_service(node.service());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned());
+    (address, AbortOnDropHandle::new(tokio::spawn(async move { serving.await.unwrap() })))
+}
+
+fn text(answer: &Value) -> &Value {
+    &answer["result"]["content"][0]["text"]
+}
+
+#[tokio::test]
+async fn a_node_is_a_service_in_an_axum_router_and_ends_before_it() {
+    let node = Node::builder(&config(&[("doors.rpc", "true")])).mount().await.unwrap();
+    let stop = CancellationToken::new();
+    let (address, serving) = mounted(&node, stop.clone()).await;
+    assert_eq!(Ask::new("GET", "/").send(address).await.text(), "a page");
+    assert_eq!(Ask::new("GET", "/readyz").send(address).await.text(), "ready\n");
+    assert_eq!(Ask::new("GET", "/below/healthz").send(address).await.text(), "ok\n");
+    assert_eq!(Ask::new("GET", "/nothing").send(address).await.status(), 404);
+    let evil = initialize("2025-11-25").header("Origin", "https://evil.example.com").send(address).await;
+    assert_eq!(evil.status(), 403, "the guard comes along");
+
+    // One session, whichever path it is reached by, and requests without one.
+    let session = Session::start(address).await;
+    for path in ["/mcp", "/agents", "/below/mcp", "/rpc"] {
+        let here = Session { path: path.to_owned(), ..session.clone() };
+        let answer = here.tool(1, "public_echo", &json!({ "text": path })).await;
+        assert_eq!(*text(&answer.json()), json!(path));
+    }
+    let alone = modern::ask(2, "tools/call", &json!({ "name": "public_echo", "arguments": { "text": "x" } }));
+    assert_eq!(*text(&alone.send(address).await.json()), json!("x"));
+    assert_eq!(node.sessions().tallies().sessions, 1);
+
+    // The node first: its streams end, and new clients are refused. Then the server around it has nothing to wait for.
+    let mut stream = session.listen().await;
+    within("the node stops", node.stop()).await;
+    assert_eq!(stream.rest().await, Vec::<String>::new());
+    assert!(stream.is_complete());
+    assert_eq!(initialize("2025-11-25").send(address).await.fault(), (503, -31010, "draining".to_owned()));
+    assert_eq!(Ask::new("GET", "/readyz").send(address).await.status(), 503);
+    assert_eq!(Ask::new("GET", "/").send(address).await.text(), "a page", "the rest of the server goes on");
+    stop.cancel();
+    within("the server around it stops", serving).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_keeps_its_sessions_in_a_store_that_it_was_given() {
+    let folder = TempDir::new().unwrap();
+    // Held on to for the whole test, as an embedder may.
+    let store = Arc::new(Disk::open(folder.path(), Sync::Os).unwrap());
+    let backend = || Arc::new(tenure::demo::backend());
+    let config = config(&[("store", "disk:/nowhere/at/all")]);
+    let node = Node::with_store(&config, backend(), store.clone()).await.unwrap();
+    let session = Session::start(node.address()).await;
+    let began = Instant::now();
+    within("the node stops", node.stop()).await;
+    assert!(began.elapsed() < DEADLINE / 2, "it does not wait for other holders of the store");
+
+    let node = Node::with_store(&config, backend(), store).await.unwrap();
+    let session = session.moved_to(node.address());
+    let answer = session.tool(1, "public_echo", &json!({ "text": "still there" })).await;
+    assert_eq!(*text(&answer.json()), json!("still there"));
+    node.stop().await;
+    assert!(!Path::new("/nowhere").exists());
+}
+
+#[tokio::test]
+async fn the_kinds_and_the_store_of_an_embedder_go_together() {
+    let node = Node::builder(&config(&[]))
+        .with_backend(Arc::new(tenure::demo::backend()))
+        .with_kinds(vec![tenure::demo::workspace()])
+        .with_store(Arc::new(Memory::new()))
+        .start()
+        .await
+        .unwrap();
+    let session = Session::start(node.address()).await;
+    let counted =
+        session.tool(1, "session_counter_inc", &json!({ "workspace_id": session.workspace().await })).await;
+    assert_eq!(counted.json()["result"]["structuredContent"]["counter"], 1);
+    assert_eq!(node.states().count(), 1);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_example_goes_on_with_its_sessions_after_a_stop_and_after_a_kill() {
+    let folder = TempDir::new().unwrap();
+    let (mut child, address) = example::run("mounted", "127.0.0.1:0", folder.path()).await;
+    let session = Session::start(address).await;
+    let greet = async |id: u64| {
+        let answer = session.tool(id, "greet", &json!({ "name": "Ann" })).await;
+        assert_eq!(*text(&answer.json()), json!("Hello, Ann!"));
+    };
+    greet(1).await;
+    assert_eq!(Ask::new("GET", "/").send(address).await.text(), "a page");
+    let mut stream = session.listen().await;
+    let pid = child.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+    assert_eq!(stream.rest().await, Vec::<String>::new(), "an open stream holds nothing up");
+    assert!(within("it stops", child.wait()).await.unwrap().success());
+
+    let again = async || example::run("mounted", &address.to_string(), folder.path()).await;
+    let (mut child, _) = again().await;
+    greet(2).await;
+    within("it dies", child.kill()).await.unwrap();
+    let (_child, _) = again().await;
+    greet(3).await;
+}
+
+/// Started once more, an embedder's program would do whatever it does.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_program_of_an_embedder_is_not_started_again_to_watch_over_children() {
+    let mut config = config(&[]);
+    config.child.command = vec!["cat".to_owned()];
+    let node = Node::builder(&config).mount().await.unwrap();
+    let own = std::process::id();
+    for entry in std::fs::read_dir("/proc").unwrap() {
+        let process = entry.unwrap().path();
+        let read = |file: &str| std::fs::read_to_string(process.join(file)).unwrap_or_default();
+        let parent =
+            read("status").lines().find_map(|line| line.strip_prefix("PPid:\t")?.parse::<u32>().ok());
+        assert!(parent != Some(own) || !read("cmdline").ends_with("warden\0"), "{}", process.display());
+    }
+    node.stop().await;
 }

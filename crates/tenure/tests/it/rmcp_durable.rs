@@ -1,8 +1,6 @@
 //! rmcp's own server on our disk engine: the process is killed, and its clients go on with the next one.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use rmcp::model::{
@@ -14,15 +12,17 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use rmcp::{ClientHandler, RoleClient, ServiceExt};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::mpsc;
 
 use crate::support::events::Events;
+use crate::support::example;
 use crate::support::session::Session;
 use crate::support::wait::within;
 
-/// The example `rmcp_durable` in a process of its own.
+const EXAMPLE: &str = "rmcp_durable";
+
+/// The example in a process of its own.
 struct Durable {
     child: Child,
     address: SocketAddr,
@@ -33,7 +33,7 @@ impl Durable {
     /// Starts it on a free port, with a store of its own.
     async fn start() -> Self {
         let folder = TempDir::new().unwrap();
-        let (child, address) = run("127.0.0.1:0", folder.path()).await;
+        let (child, address) = example::run(EXAMPLE, "127.0.0.1:0", folder.path()).await;
         Self { child, address, folder }
     }
 
@@ -41,29 +41,10 @@ impl Durable {
     async fn kill_and_start_again(&mut self) {
         // SIGKILL: nothing is said or written on the way out.
         within("it dies", self.child.kill()).await.expect("it was alive");
-        let (child, address) = run(&self.address.to_string(), self.folder.path()).await;
+        let (child, address) = example::run(EXAMPLE, &self.address.to_string(), self.folder.path()).await;
         assert_eq!(address, self.address);
         self.child = child;
     }
-}
-
-async fn run(listen: &str, store: &Path) -> (Child, SocketAddr) {
-    let mut command = Command::new(example());
-    command.arg("--listen").arg(listen).arg("--store").arg(store);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn().expect("it starts");
-    let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let url = within("the address", out.next_line()).await.expect("a line").expect("an address");
-    let address = url.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp"));
-    (child, address.expect("an endpoint").parse().expect("an address"))
-}
-
-/// Cargo builds examples with a package's tests, unless it is told to build one of the tests alone.
-fn example() -> PathBuf {
-    let binary = Path::new(env!("CARGO_BIN_EXE_tenure"));
-    let example = binary.parent().expect("a folder").join("examples").join("rmcp_durable");
-    assert!(example.exists(), "run `cargo build -p tenure --example rmcp_durable` first");
-    example
 }
 
 /// The messages of a stream with their ids, until it ends.

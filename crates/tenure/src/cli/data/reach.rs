@@ -2,8 +2,8 @@
 
 use tenure_session::{Principal, SessionKey};
 
-use crate::cli::Failure;
 use crate::cli::reach::Reach;
+use crate::failure::Failure;
 use crate::operator::{
     DataDetail, DataName, DataPage, DataRow, Named, NewData, ResumedData, Revoked, Show, parse_key,
     parse_secret,

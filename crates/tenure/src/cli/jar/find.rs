@@ -2,7 +2,7 @@
 
 use tenure_client::{Book, KeptCookie, Record};
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// Letters of an id that are shown at most.
 const SHOWN: usize = 12;

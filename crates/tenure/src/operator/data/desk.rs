@@ -15,7 +15,7 @@ use tenure_session::{Principal, SessionKey};
 
 use super::name::DataName;
 use super::view::{Contents, DataDetail, DataPage, DataRow, Named, NewData, ResumedData};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::operator::Revoked;
 use crate::operator::key::{Prefix, key_text, parse_key};
 

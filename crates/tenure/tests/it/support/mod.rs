@@ -3,6 +3,7 @@
 
 pub(crate) mod client;
 pub(crate) mod events;
+pub(crate) mod example;
 pub(crate) mod modern;
 pub(crate) mod node;
 pub(crate) mod proxy;

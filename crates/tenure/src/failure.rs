@@ -57,7 +57,7 @@ impl Failure {
 }
 
 /// The operating system's messages start with a capital and end with a number.
-pub(super) fn tidy(error: &dyn std::error::Error) -> String {
+pub(crate) fn tidy(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();

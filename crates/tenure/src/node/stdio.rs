@@ -1,0 +1,86 @@
+//! A process with one client, over a pair of byte streams.
+
+use std::sync::Arc;
+
+use tenure_session::port::backend::Backend;
+use tenure_session::runtime::Sessions;
+use tenure_session::state::States;
+use tenure_transport::stdio::Stdio;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use super::watched;
+use crate::config::Config;
+use crate::control::Control;
+use crate::failure::Failure;
+use crate::operator::{DataDesk, Operator};
+use crate::stopping::ControlEnd;
+use crate::wire::{self, AssembledStdio, Program, Served};
+
+/// A process with one client, over a pair of byte streams.
+#[derive(Debug)]
+pub struct StdioNode {
+    sessions: Sessions,
+    states: States,
+    stdio: Stdio,
+    // Until the end, for operators.
+    control: Option<Control>,
+}
+
+impl StdioNode {
+    /// Gets ready to serve what the configuration names; the demo, if it names nothing.
+    ///
+    /// # Errors
+    /// When the store cannot be opened.
+    pub async fn start(config: &Config) -> Result<Self, Failure> {
+        Self::serve(config, wire::served(config, Program::Other)?).await
+    }
+
+    /// The same in a process of the command `tenure`.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn start_own(config: &Config) -> Result<Self, Failure> {
+        Self::serve(config, wire::served(config, Program::Tenure)?).await
+    }
+
+    /// Gets ready to serve this backend.
+    ///
+    /// # Errors
+    /// When the store cannot be opened.
+    pub async fn with_backend(config: &Config, backend: Arc<dyn Backend>) -> Result<Self, Failure> {
+        Self::serve(config, Served::embedded(backend, Vec::new())).await
+    }
+
+    async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
+        let kinds = served.kinds.clone();
+        let AssembledStdio { sessions, exchanges, states, stdio, store, folder } =
+            wire::assemble_stdio(config, served).await?;
+        let data = DataDesk::online(states.clone(), kinds);
+        let operator = Operator::online(store, sessions.clone(), data).with_exchanges(exchanges);
+        let control = folder.and_then(|folder| Control::bind(&folder, operator, None));
+        Ok(Self { sessions, states, stdio, control })
+    }
+
+    /// The sessions, of which there will be one.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Serves until the client closes its end, nobody reads the output, or it is told to stop; finishes what is in
+    /// flight within the grace period, which ends at once if it is told to stop meanwhile; deletes the session.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops everything that is under way; the session is left to expire.
+    pub async fn run<R, W>(self, input: R, output: W, stop: CancellationToken)
+    where
+        R: AsyncRead + Unpin + Send,
+        W: AsyncWrite + Send + 'static,
+    {
+        let end = ControlEnd::default();
+        let served = async {
+            self.stdio.run(input, output, stop).await;
+            end.over.cancel();
+        };
+        tokio::join!(served, watched(self.control, end.clone()));
+        self.states.stop().await;
+    }
+}
