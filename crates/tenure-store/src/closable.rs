@@ -12,7 +12,7 @@ use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
     Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
-    Store, StoreError, Stored, Stretch, Survey, Version,
+    Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
 };
 
 /// How long operations under way may take when the store is closed.
@@ -162,7 +162,7 @@ impl Store for Closable {
         self.capabilities
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<Trouble> {
         self.engine.read().as_ref()?.trouble()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use tenure_session::port::store::Store;
 
 use crate::closable::Closable;
-use crate::disk::{Disk, DiskError, Sync};
+use crate::disk::{self, Disk, DiskError, Sync};
 use crate::memory::Memory;
 use crate::sealed::keys::Keys;
 use crate::sealed::{self, SealError, Sealed};
@@ -29,11 +29,13 @@ pub struct Options {
     pub max_event_bytes: usize,
     /// The keys of an encrypted store.
     pub keys: Option<Keys>,
+    /// How many files of tables a store on disk holds open; as many as it likes, if it is left out.
+    pub max_files: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { sync: Sync::Os, max_event_bytes: usize::MAX, keys: None }
+        Self { sync: Sync::Os, max_event_bytes: usize::MAX, keys: None, max_files: None }
     }
 }
 
@@ -108,7 +110,9 @@ impl Location {
         let (store, disk): (Arc<dyn Store>, _) = match self {
             Self::Memory => (Arc::new(Memory::bounded(options.max_event_bytes)), None),
             Self::Disk(folder) => {
-                let disk = Arc::new(Disk::open(folder, options.sync)?);
+                let (sync, max_files) = (options.sync, options.max_files);
+                let options = disk::Options { sync, max_files, ..disk::Options::default() };
+                let disk = Arc::new(Disk::open_with(folder, options)?);
                 let weak = Arc::downgrade(&disk);
                 (disk as Arc<dyn Store>, Some(weak))
             }

@@ -13,7 +13,7 @@ use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
     Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
-    Store, StoreError, Stored, Stretch, Survey, Version,
+    Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
 };
 use tokio::sync::watch;
 
@@ -181,7 +181,7 @@ impl Store for Crashing {
         self.capabilities
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<Trouble> {
         self.inner()?.trouble()
     }
 }

@@ -9,7 +9,7 @@ use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
     Capabilities, Durability, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog,
-    Space, Store, StoreError, Stored, Stretch, Survey, Version,
+    Space, Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
 };
 use tokio::sync::watch;
 
@@ -441,7 +441,7 @@ impl Store for Faulty {
         capabilities
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<Trouble> {
         self.inner.trouble()
     }
 }

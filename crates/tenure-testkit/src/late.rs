@@ -17,7 +17,7 @@ use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
     Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
-    Store, StoreError, Stored, Stretch, Survey, Version,
+    Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -224,7 +224,7 @@ impl Store for Late {
         self.inner.capabilities()
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<Trouble> {
         self.inner.trouble()
     }
 }

@@ -238,6 +238,26 @@ pub struct Capabilities {
     pub max_value_bytes: usize,
 }
 
+/// What is wrong with an engine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trouble {
+    /// In words for operators.
+    pub what: String,
+    /// How bad it is.
+    pub grade: Grade,
+}
+
+/// How bad it is what is wrong with an engine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Grade {
+    /// It does some of its work, and all of it again by itself when what is wrong is over. A restart would not help.
+    Degraded,
+    /// It does none of its work, and tries to. Nobody knows whether a restart would help.
+    Down,
+    /// It does not come back by itself: the process has to be started anew.
+    Lost,
+}
+
 /// Why a store did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -371,8 +391,8 @@ pub trait Store: Send + Sync + 'static {
     /// What the engine can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// What is wrong with the engine right now, in words for operators; nothing while it works.
-    fn trouble(&self) -> Option<String> {
+    /// What is wrong with the engine right now; nothing while it works.
+    fn trouble(&self) -> Option<Trouble> {
         None
     }
 }

@@ -35,7 +35,7 @@ use crate::message::{self, Request};
 use crate::phase::Step;
 use crate::port::backend::{Backend, Open, Opening};
 use crate::port::clock::{Clock, Time};
-use crate::port::store::{Store, StoreError};
+use crate::port::store::{Store, StoreError, Trouble};
 use crate::protocol::Revision;
 
 /// All sessions of a process, as one of its endpoints sees them. Cheap to clone.
@@ -336,8 +336,8 @@ impl Sessions {
         Fanout::within(Arc::clone(&self.0.hub), self.1.clone())
     }
 
-    /// What is wrong with the store right now, in words for operators.
-    pub fn store_trouble(&self) -> Option<String> {
+    /// What is wrong with the store right now.
+    pub fn store_trouble(&self) -> Option<Trouble> {
         self.0.store.trouble()
     }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fjall::{Readable, Snapshot};
+use tenure_session::port::store::StoreError;
 
 use super::check::Sink;
 use super::error::DiskError;
@@ -37,11 +38,13 @@ impl Disk {
         to: &Path,
         progress: impl FnMut(Stage) + Send + 'static,
     ) -> impl Future<Output = Result<Totals, DiskError>> + Send + 'static {
+        let parts = self.place().with(|engine| (Arc::clone(&engine.keyspaces), Arc::clone(&engine.room)));
         let view = self.view();
-        let (keyspaces, room) = (Arc::clone(self.keyspaces()), Arc::clone(self.room()));
         let to = to.to_owned();
         async move {
-            let snapshot = view.await;
+            let unavailable = |error: StoreError| DiskError::io(&to)(std::io::Error::other(error));
+            let (keyspaces, room) = parts.map_err(unavailable)?;
+            let snapshot = view.await.map_err(unavailable)?;
             let copy = Copy { keyspaces, room, snapshot, to: to.clone(), progress };
             let failed = |error: tokio::task::JoinError| DiskError::io(&to)(std::io::Error::other(error));
             tokio::task::spawn_blocking(move || copy.run()).await.map_err(failed)?

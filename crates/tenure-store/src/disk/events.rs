@@ -1,6 +1,6 @@
 //! How the writer deals with events: appending, trimming, dropping and restoring them.
 //!
-//! Appending asks for room first; what removes never does, because it makes room. Trimming goes by a list of
+//! Appending asks for room first; what removes needs little of it, because it makes room. Trimming goes by a list of
 //! what a session has, in the order it came, which is read once and then kept up to date.
 
 use std::sync::atomic::Ordering;

@@ -4,6 +4,7 @@
 //! synced and the callers share: how far the writer is, and whether it still writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc as std_mpsc;
 
 use bytes::Bytes;
 use fjall::Snapshot;
@@ -88,6 +89,18 @@ impl Write {
         entries as u64 * ENTRY_BYTES + values as u64
     }
 
+    /// Whether nothing is there after it that was not there before.
+    pub(super) fn only_removes(&self) -> bool {
+        match self {
+            Self::Delete { .. } | Self::Release { .. } | Self::Trim { .. } | Self::Drop { .. } => true,
+            Self::Put { .. }
+            | Self::Claim { .. }
+            | Self::Append { .. }
+            | Self::Restore { .. }
+            | Self::Freeze { .. } => false,
+        }
+    }
+
     pub(super) fn refuse(self, error: &StoreError) {
         // Whoever asked may be gone; then nobody wants to know.
         match self {
@@ -104,6 +117,15 @@ impl Write {
     }
 }
 
+/// What the one who opens a failed store anew is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Signal {
+    /// The engine failed.
+    Failed,
+    /// The store is closed.
+    Stop,
+}
+
 /// What others see of the writer.
 pub(super) struct Progress {
     /// The number of the last batch that was committed.
@@ -116,11 +138,14 @@ pub(super) struct Progress {
     poisoned: AtomicBool,
     /// The writer will not come back from the engine, so nobody should wait for it.
     stuck: watch::Sender<bool>,
+    /// Told when the engine fails.
+    failed: std_mpsc::Sender<Signal>,
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(failed: std_mpsc::Sender<Signal>) -> Self {
         Self {
+            failed,
             batch: AtomicU64::new(0),
             removed: AtomicU64::new(0),
             committing: AtomicBool::new(false),
@@ -130,11 +155,19 @@ impl Progress {
     }
 
     pub(super) fn poison(&self) {
-        self.poisoned.store(true, Ordering::Release);
+        if !self.poisoned.swap(true, Ordering::AcqRel) {
+            // Nobody is left to tell if the store is being closed.
+            let _ = self.failed.send(Signal::Failed);
+        }
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Whether the writer is inside the engine, which has failed, and may never come back.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_poisoned() && self.committing.load(Ordering::Acquire)
     }
 
     pub(super) fn set_stuck(&self) {
@@ -151,7 +184,9 @@ impl Progress {
 }
 
 pub(super) fn poisoned() -> StoreError {
-    StoreError::Unavailable("an earlier write failed; restart to go on from what is on disk".to_owned())
+    StoreError::Unavailable(
+        "an earlier write failed; it is opened anew as soon as that can succeed".to_owned(),
+    )
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]

@@ -67,8 +67,7 @@ impl Keeper {
 
     /// An engine whose own threads have failed can hold the writer forever, waiting for them to make room.
     fn watch(&self, waited: &mut u32) {
-        let held = self.progress.is_poisoned() && self.progress.committing.load(Ordering::Acquire);
-        *waited = if held { *waited + 1 } else { 0 };
+        *waited = if self.progress.is_held() { *waited + 1 } else { 0 };
         if *waited > PATIENCE && !self.progress.is_stuck() {
             tracing::error!("the failed engine holds the store's writer: nobody waits for it any more");
             self.progress.set_stuck();

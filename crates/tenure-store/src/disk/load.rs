@@ -28,7 +28,7 @@ pub(super) struct Load<'a> {
 impl<'a> Load<'a> {
     /// Makes an empty engine in a folder that is not there yet.
     pub(super) fn make(data: &Path) -> Result<Keyspaces, DiskError> {
-        open_data(data.parent().unwrap_or(data), data)
+        open_data(data.parent().unwrap_or(data), data, None)
     }
 
     pub(super) fn new(folder: &Path, keyspaces: &'a Keyspaces) -> Self {

@@ -4,10 +4,12 @@
 //! all of it at once (`writer`). Reads go straight to the engine on tokio's blocking threads, because a cold
 //! one waits for the disk, unless a record was read lately (`recent`); what they see of a batch that is being written
 //! is told in `read`. How things lie on disk is decided in `layout` alone. A mark beside the data says up to where it
-//! was once synced (`mark`); a store that comes back with less has lost something.
+//! was once synced (`mark`); a store that comes back with less has lost something. What is open is an `engine`; one that
+//! failed to write is closed and opened anew (`revive`).
 
 mod backup;
 mod check;
+mod engine;
 mod error;
 mod events;
 mod fates;
@@ -25,6 +27,7 @@ mod read;
 mod recent;
 mod repair;
 mod report;
+mod revive;
 mod room;
 mod tidy;
 mod writer;
@@ -36,8 +39,8 @@ use fjall::Snapshot;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Durability, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog,
-    Space, Store, StoreError, Stored, Stretch, Survey, Version,
+    Capabilities, Durability, Epoch, Expected, Grade, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey,
+    SavedLog, Space, Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
 };
 use tokio::sync::oneshot;
 
@@ -57,8 +60,13 @@ impl Disk {
         &self,
         write: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Write,
     ) -> Stored<T> {
+        let parts = self.place().with(|engine| (engine.jobs.clone(), engine.progress.stuck()));
+        let (jobs, mut stuck) = match parts {
+            Ok(parts) => parts,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
         let (done, outcome) = oneshot::channel();
-        let (write, jobs, mut stuck) = (write(done), self.jobs(), self.progress().stuck());
+        let write = write(done);
         Box::pin(async move {
             // A full queue makes the caller wait: that is the backpressure.
             tokio::select! {
@@ -78,8 +86,9 @@ impl Disk {
         &self,
         look: impl FnOnce(&Keyspaces) -> Result<T, fjall::Error> + Send + 'static,
     ) -> Stored<T> {
-        let keyspaces = Arc::clone(self.keyspaces());
+        let keyspaces = self.keyspaces();
         Box::pin(async move {
+            let keyspaces = keyspaces?;
             match tokio::task::spawn_blocking(move || look(&keyspaces)).await {
                 Ok(found) => found.map_err(failed),
                 Err(_) => Err(closed()),
@@ -89,12 +98,15 @@ impl Disk {
 
     /// Everything as it is between two batches. The writer gives it out at the end of the batch that is under way,
     /// and does not end that any sooner.
-    fn view(&self) -> impl Future<Output = Snapshot> + Send + 'static {
+    fn view(&self) -> impl Future<Output = Result<Snapshot, StoreError>> + Send + 'static {
         let asked = self.write(|done| Write::Freeze { done });
-        let keyspaces = Arc::clone(self.keyspaces());
+        let keyspaces = self.keyspaces();
         async move {
-            // Without a writer nothing is written, and any moment is as good as another.
-            asked.await.unwrap_or_else(|_| keyspaces.database.snapshot())
+            match asked.await {
+                Ok(view) => Ok(view),
+                // Without a writer nothing is written, and any moment is as good as another.
+                Err(_) => Ok(keyspaces?.database.snapshot()),
+            }
         }
     }
 
@@ -103,14 +115,18 @@ impl Disk {
         &self,
         look: impl FnOnce(&Keyspaces, &Snapshot) -> Result<T, fjall::Error> + Send + 'static,
     ) -> Stored<T> {
-        let (view, keyspaces) = (self.view(), Arc::clone(self.keyspaces()));
+        let (view, keyspaces) = (self.view(), self.keyspaces());
         Box::pin(async move {
-            let view = view.await;
+            let (view, keyspaces) = (view.await?, keyspaces?);
             match tokio::task::spawn_blocking(move || look(&keyspaces, &view)).await {
                 Ok(found) => found.map_err(failed),
                 Err(_) => Err(closed()),
             }
         })
+    }
+
+    fn keyspaces(&self) -> Result<Arc<Keyspaces>, StoreError> {
+        self.place().with(|engine| Arc::clone(&engine.keyspaces))
     }
 }
 
@@ -133,8 +149,9 @@ impl Store for Disk {
         if let Some(found) = self.peek(key) {
             return Box::pin(std::future::ready(found));
         }
-        let (recent, keyspaces) = (Arc::clone(self.recent()), Arc::clone(self.keyspaces()));
+        let parts = self.place().with(|engine| (Arc::clone(&engine.recent), Arc::clone(&engine.keyspaces)));
         Box::pin(async move {
+            let (recent, keyspaces) = parts?;
             let place = match recent.get_or_hold(&key).await {
                 Ok(record) => return Ok(Some(record)),
                 Err(place) => place,
@@ -151,7 +168,10 @@ impl Store for Disk {
     }
 
     fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
-        self.recent().get(&key).map(|record| Ok(Some(record)))
+        match self.place().with(|engine| engine.recent.get(&key)) {
+            Ok(found) => found.map(|record| Ok(Some(record))),
+            Err(error) => Some(Err(error)),
+        }
     }
 
     fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
@@ -222,27 +242,44 @@ impl Store for Disk {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let durability = match self.sync() {
+        let durability = match self.place().options().sync {
             Sync::Os => Durability::Machine,
             Sync::Disk => Durability::Disk,
         };
         Capabilities { durability, max_batch: 1024, max_value_bytes: 64 << 20 }
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<Trouble> {
         let mib = |bytes: u64| bytes >> 20;
-        match self.health() {
-            Health::Ok => None,
-            Health::Full { free, reserve } => Some(format!(
-                "the disk is full: {} MiB are free and {} MiB are kept in reserve; \
-                 what grows is refused until there is room",
-                mib(free),
-                mib(reserve)
-            )),
-            Health::Poisoned => Some(
-                "the engine failed to write; what is there can be read, nothing more is written until a restart"
-                    .to_owned(),
+        let (what, grade) = match self.health() {
+            Health::Ok => return None,
+            Health::Full { free, reserve } => (
+                format!(
+                    "the disk is full: {} MiB are free and {} MiB are kept in reserve; \
+                     what grows is refused until there is room",
+                    mib(free),
+                    mib(reserve)
+                ),
+                Grade::Degraded,
             ),
-        }
+            Health::Poisoned => (
+                "the engine failed to write; what is there can be read, and it is opened anew as soon as that can \
+                 succeed"
+                    .to_owned(),
+                Grade::Degraded,
+            ),
+            Health::Closed => {
+                ("the engine failed to write and is being opened anew".to_owned(), Grade::Degraded)
+            }
+            Health::Down => (
+                "the engine failed to write and could not be opened anew; that is tried again and again"
+                    .to_owned(),
+                Grade::Down,
+            ),
+            Health::Lost => {
+                ("the engine failed to write, and only a restart opens it anew".to_owned(), Grade::Lost)
+            }
+        };
+        Some(Trouble { what, grade })
     }
 }

@@ -1,42 +1,25 @@
 //! Opening and closing a disk store.
 //!
-//! A store is a folder with the engine's `data`, and the mark beside it. Opening starts two threads: the writer,
-//! and the keeper, which syncs and watches. Closing waits for both, so that everything taken is on the disk.
+//! A store is a folder with the engine's `data`, and the mark beside it. Whoever has it open holds a [`Disk`], which
+//! stays the same when the engine behind it is closed and opened anew.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use fjall::{Database, PersistMode};
-use tenure_session::port::clock::{Clock, SystemClock, Time};
-use tokio::sync::{Notify, mpsc};
+use tenure_session::port::clock::Time;
 
+use super::engine::{Engine, join, thread};
 use super::error::DiskError;
-use super::guard;
-use super::job::{Progress, Write};
-use super::keeper::Keeper;
+use super::job::Signal;
 use super::layout::{self, Keyspaces};
-use super::mark::Mark;
-use super::recent::Recent;
-use super::room::{Health, Room};
-use super::tidy::Tidy;
-use super::writer::Writer;
-use crate::numbers;
-
-/// Writes that may wait for the writer; beyond it callers wait.
-const QUEUE: usize = 4096;
-
-/// How far numbers leap when a store is opened: more than can be written between two syncs.
-const LEAP: u64 = 1 << 20;
+use super::revive::{Place, Reviver};
+use super::room::Health;
 
 /// The most that the engine's journals may take before it empties them into tables.
 const JOURNAL_BYTES: u64 = 64 << 20;
-
-/// How often closing looks for a thread that has not ended, a millisecond apart, before a merge of tables that
-/// is under way is left behind.
-const MERGE_LOOKS: u32 = 5000;
 
 /// What a finished write survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,22 +41,18 @@ pub struct Options {
     pub reserve_bytes: Option<u64>,
     /// The time of day; the system's, if it is left out.
     pub now: Option<Time>,
+    /// How many files of tables are held open; 900, if it is left out. A few more are open for a while.
+    pub max_files: Option<usize>,
 }
 
 /// A store on disk. One process at a time may have it open.
+///
+/// An engine that failed to write is closed, and opened anew as soon as that can succeed. Until then the store can be
+/// read, and nothing is written.
 pub struct Disk {
-    keyspaces: Arc<Keyspaces>,
-    progress: Arc<Progress>,
-    room: Arc<Room>,
-    recent: Arc<Recent>,
-    sync: Sync,
-    jobs: mpsc::Sender<Write>,
-    close: Arc<Notify>,
-    /// Dropping them stops the keeper and the one that tidies.
-    stop: Vec<std_mpsc::Sender<()>>,
-    writer: Option<JoinHandle<()>>,
-    keeper: Option<JoinHandle<()>>,
-    tidy: Option<JoinHandle<()>>,
+    place: Arc<Place>,
+    signals: std_mpsc::Sender<Signal>,
+    reviver: Option<JoinHandle<()>>,
 }
 
 impl Disk {
@@ -91,119 +70,53 @@ impl Disk {
     /// When it is in use, damaged, of another version, or the folder cannot be used.
     pub fn open_with(folder: &Path, options: Options) -> Result<Self, DiskError> {
         let io = DiskError::io(folder);
-        let engine = |cause| DiskError::engine(folder, cause);
         make_folder(folder).map_err(&io)?;
-        let mark = Mark::open(folder).map_err(&io)?;
-        if mark.is_damaged() {
-            let file = mark.path().display();
-            tracing::warn!(%file, "the high-water mark is damaged: what was lost cannot be noticed by it");
-        }
-        guard::look(folder, &mark)?;
-        let keyspaces = Arc::new(open_data(folder, &folder.join("data")).map_err(guard::find_files)?);
-        sync_folder(folder).map_err(&io)?;
-        let batch = keyspaces.number(layout::META_BATCH).map_err(engine)?.unwrap_or(0);
-        if batch < mark.batch() {
-            return Err(DiskError::Lost { path: folder.to_owned(), missing: mark.batch() - batch });
-        }
-        let progress = Arc::new(Progress::new());
-        let room = Arc::new(Room::new(folder, options.reserve_bytes).map_err(&io)?);
-        room.survey(&keyspaces);
-        let persist = match options.sync {
-            Sync::Os => PersistMode::Buffer,
-            Sync::Disk => PersistMode::SyncData,
-        };
-        let written = keyspaces.number(layout::META_SEQUENCE).map_err(engine)?;
-        let now = options.now.unwrap_or_else(|| SystemClock.now());
-        let sequence = leap(folder, written, now).map_err(&io)?;
-        let (for_writer, its_progress) = (Arc::clone(&keyspaces), Arc::clone(&progress));
-        let recent = Arc::new(Recent::new());
-        let (its_room, its_recent) = (Arc::clone(&room), Arc::clone(&recent));
-        let writer =
-            Writer::new(for_writer, its_progress, its_room, its_recent, persist, sequence).map_err(engine)?;
-        let (jobs, queue) = mpsc::channel(QUEUE);
-        let close = Arc::new(Notify::new());
-        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(&io)?;
-        let written = writer.run(queue, Arc::clone(&close));
-        let shared = || (Arc::clone(&keyspaces), Arc::clone(&progress), Arc::clone(&room));
-        let keeper = {
-            let (keyspaces, progress, room) = shared();
-            Keeper { keyspaces, progress, room, mark }
-        };
-        let tidy = {
-            let (keyspaces, progress, room) = shared();
-            Tidy { keyspaces, progress, room }
-        };
-        let (stop_keeper, keeper_stopped) = std_mpsc::channel();
-        let (stop_tidy, tidy_stopped) = std_mpsc::channel();
-        Ok(Self {
-            keyspaces,
-            progress,
-            room,
-            recent,
-            sync: options.sync,
-            jobs,
-            close,
-            stop: vec![stop_keeper, stop_tidy],
-            writer: Some(thread("tenure-store", move || runtime.block_on(written)).map_err(&io)?),
-            keeper: Some(thread("tenure-sync", move || keeper.run(&keeper_stopped)).map_err(&io)?),
-            tidy: Some(thread("tenure-tidy", move || tidy.run(&tidy_stopped)).map_err(&io)?),
-        })
+        let (signals, told) = std_mpsc::channel();
+        let engine = Engine::open(folder, options, signals.clone())?;
+        let place = Arc::new(Place::new(folder, options, engine));
+        let reviver = Reviver::new(Arc::clone(&place), signals.clone());
+        let reviver = thread("tenure-revive", move || reviver.run(&told)).map_err(&io)?;
+        Ok(Self { place, signals, reviver: Some(reviver) })
     }
 
     /// How the store is doing. Costs next to nothing.
     pub fn health(&self) -> Health {
-        if self.progress.is_poisoned() {
-            return Health::Poisoned;
-        }
-        self.room.full().unwrap_or(Health::Ok)
+        self.place.health()
     }
 
-    pub(super) fn jobs(&self) -> mpsc::Sender<Write> {
-        self.jobs.clone()
-    }
-
-    pub(super) fn keyspaces(&self) -> &Arc<Keyspaces> {
-        &self.keyspaces
-    }
-
-    pub(super) fn recent(&self) -> &Arc<Recent> {
-        &self.recent
-    }
-
-    pub(super) fn room(&self) -> &Arc<Room> {
-        &self.room
-    }
-
-    pub(super) fn progress(&self) -> &Progress {
-        &self.progress
-    }
-
-    pub(super) fn sync(&self) -> Sync {
-        self.sync
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 }
 
-/// The number after which this process gives out its own.
-///
-/// A loss of power may have taken writes whose numbers were already told to clients. The leap is wider than what
-/// can be lost, so that no number ever means two things. If the store is a backup, its original may have given out more
-/// than that since; see `numbers`. The leap is on the disk before any number is given out, in a file
-/// of its own, or a process that loses all it wrote would be followed by one that leaps to the same numbers.
-fn leap(folder: &Path, written: Option<u64>, now: Time) -> std::io::Result<u64> {
-    let mut numbers = Mark::of_numbers(folder)?;
-    let sequence = match written.unwrap_or(0).max(numbers.batch()) {
-        0 => 0,
-        last => (last + LEAP).max(numbers::at(now)),
-    };
-    numbers.set(sequence.max(1))?;
-    sync_folder(folder)?;
-    Ok(sequence)
+impl Drop for Disk {
+    /// Waits for the writer: what was taken is written and synced.
+    fn drop(&mut self) {
+        // If it has ended already there is no need to.
+        let _ = self.signals.send(Signal::Stop);
+        join(self.reviver.take(), |_| false);
+        drop(self.place.take());
+    }
+}
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk").field("sync", &self.place.options().sync).finish_non_exhaustive()
+    }
 }
 
 /// Opens the engine in a folder, or makes it.
-pub(super) fn open_data(folder: &Path, data: &Path) -> Result<Keyspaces, DiskError> {
+pub(super) fn open_data(
+    folder: &Path,
+    data: &Path,
+    max_files: Option<usize>,
+) -> Result<Keyspaces, DiskError> {
     let engine = |cause| DiskError::engine(folder, cause);
     let builder = Database::builder(data).max_journaling_size(JOURNAL_BYTES);
+    let builder = match max_files {
+        Some(most) => builder.max_cached_files(Some(most.max(LEAST_FILES))),
+        None => builder,
+    };
     let keyspaces = Keyspaces::open(builder.open().map_err(engine)?).map_err(engine)?;
     // The engine syncs everything it makes, but for the names of the keyspaces' folders.
     let names = std::fs::File::open(data.join("keyspaces")).and_then(|names| names.sync_all());
@@ -220,52 +133,15 @@ pub(super) fn open_data(folder: &Path, data: &Path) -> Result<Keyspaces, DiskErr
     Ok(keyspaces)
 }
 
+/// What the engine takes for the least.
+const LEAST_FILES: usize = 10;
+
 /// Sees to it that the names in a folder outlast a loss of power, and that of the folder itself.
 pub(super) fn sync_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::File::open(folder)?.sync_all()?;
     match std::path::absolute(folder)?.parent() {
         Some(parent) => std::fs::File::open(parent)?.sync_all(),
         None => Ok(()),
-    }
-}
-
-fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(run)
-}
-
-impl Drop for Disk {
-    /// Waits for the writer: what was taken is written and synced.
-    fn drop(&mut self) {
-        self.close.notify_one();
-        // The writer first, then the keeper, so that the mark covers everything. A writer that a failed engine
-        // holds is left behind: it would never come.
-        join(self.writer.take(), |_| self.progress.is_stuck());
-        self.stop.clear();
-        join(self.keeper.take(), |_| false);
-        // A merge cannot be called off, and may be cut short by the end of the process without harm.
-        join(self.tidy.take(), |looks| looks > MERGE_LOOKS);
-    }
-}
-
-/// Waits for a thread, unless it is given up after so many looks.
-fn join(thread: Option<JoinHandle<()>>, is_given_up: impl Fn(u32) -> bool) {
-    let Some(thread) = thread else { return };
-    let mut looks = 0;
-    while !thread.is_finished() {
-        if is_given_up(looks) {
-            return tracing::warn!("a thread of the store is left behind");
-        }
-        std::thread::sleep(Duration::from_millis(1));
-        looks += 1;
-    }
-    if thread.join().is_err() {
-        tracing::error!("a thread of the store panicked");
-    }
-}
-
-impl std::fmt::Debug for Disk {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Disk").field("sync", &self.sync).finish_non_exhaustive()
     }
 }
 

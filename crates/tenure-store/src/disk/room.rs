@@ -1,7 +1,7 @@
 //! How much room the filesystem has, and whether anything that grows may still be written.
 //!
-//! A journal write that fails poisons the engine, so it must not come to that. Some room is kept in reserve:
-//! what removes things may use it, what grows is refused. The reserve is a base, plus what the engine may need
+//! A journal write that fails poisons the engine, so it should not come to that. Some room is kept in reserve:
+//! what removes things may use it, all but the last bytes, what grows is refused. The reserve is a base, plus what the engine may need
 //! at any moment for its own work: everything that is only in memory goes into a table before its journal
 //! goes, and a merge of tables writes the new ones before it removes the old ones. The thread that syncs looks
 //! every time it comes round, and the writer looks after a number of bytes of its own, so that no burst between
@@ -27,6 +27,9 @@ const MERGE_BYTES: u64 = 768 << 20;
 /// The writer looks again after this many bytes, at the latest.
 const LOOK_BYTES: u64 = 1 << 20;
 
+/// What removals leave free: a journal write that finds no room poisons the engine.
+const LEAST_BYTES: u64 = 1 << 20;
+
 /// How a store is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -40,8 +43,14 @@ pub enum Health {
         /// How many bytes are kept in reserve.
         reserve: u64,
     },
-    /// The engine failed to write. It reads, and has to be opened anew to write.
+    /// The engine failed to write. It reads, and is opened anew as soon as that can succeed.
     Poisoned,
+    /// The engine that failed is closed, and another one is being opened. It neither reads nor writes.
+    Closed,
+    /// It could not be opened anew: it is tried again and again, and neither reads nor writes.
+    Down,
+    /// It cannot be opened anew by this process.
+    Lost,
 }
 
 /// Whether a write makes the store larger.
@@ -51,6 +60,8 @@ pub(super) enum Growth {
     Grows,
     /// It replaces something by what is no larger.
     Stays,
+    /// It removes something. That it did is written too.
+    Shrinks,
 }
 
 pub(super) struct Room {
@@ -101,6 +112,12 @@ impl Room {
         full.then(|| Health::Full { free: self.free.load(Ordering::Acquire), reserve: self.reserve() })
     }
 
+    /// Whether what is in memory can be written into tables.
+    pub(super) fn takes_tables(&self, keyspaces: &Keyspaces) -> bool {
+        let free = self.free.load(Ordering::Acquire).saturating_sub(self.since.load(Ordering::Acquire));
+        self.base == 0 || free >= keyspaces.database.write_buffer_size() + LEAST_BYTES
+    }
+
     /// What may be used beyond the base, such as for a merge that makes room.
     pub(super) fn spare(&self) -> u64 {
         self.free.load(Ordering::Acquire).saturating_sub(self.base)
@@ -129,6 +146,7 @@ impl Room {
         let floor = match growth {
             Growth::Grows => self.reserve(),
             Growth::Stays => self.reserve() / 2,
+            Growth::Shrinks => (self.base / 8).min(LEAST_BYTES),
         };
         if growth == Growth::Grows && self.full.load(Ordering::Acquire) {
             return Err(StoreError::Full);

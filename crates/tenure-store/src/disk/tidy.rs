@@ -49,6 +49,10 @@ impl Tidy {
             if self.progress.is_poisoned() || (removed - tidied < MANY && !full) {
                 continue;
             }
+            // A round writes out what is in memory before it makes room.
+            if !self.room.takes_tables(&self.keyspaces) {
+                continue;
+            }
             // One round for all that is removed at once, but not never while something always is.
             waited += 1;
             if !(calm || waited > REST) || rested < REST {

@@ -128,6 +128,11 @@ impl Writer {
             return write.refuse(&poisoned());
         }
         let bytes = write.bytes();
+        if write.only_removes()
+            && let Err(error) = self.admit(bytes, Growth::Shrinks)
+        {
+            return write.refuse(&error);
+        }
         match write {
             Write::Put { key, value, expected, deadline, done } => {
                 let outcome = self.put(key, &value, expected, deadline, bytes);

@@ -21,7 +21,7 @@ use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
     Capabilities, Epoch, Event, Expected, Keep, Kept, NewEvent, Place, ReadLimit, Record, RecordKey,
-    SavedLog, Space, Store, StoreError, Stored, Stretch, Survey, Version,
+    SavedLog, Space, Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
 };
 
 pub use self::check::{SealError, check_plain};
@@ -281,7 +281,7 @@ impl Store for Sealed {
         Capabilities { max_value_bytes: inner.max_value_bytes.saturating_sub(OVERHEAD), ..inner }
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<Trouble> {
         self.inner.trouble()
     }
 }

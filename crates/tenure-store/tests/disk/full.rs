@@ -13,13 +13,13 @@ use tempfile::TempDir;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Epoch, Expected, Keep, NewEvent, Place, RecordKey, SavedLog, Store, StoreError,
+    Epoch, Expected, Grade, Keep, NewEvent, Place, RecordKey, SavedLog, Space, Store, StoreError,
 };
-use tenure_store::disk::{Disk, Health, Options, Sync};
+use tenure_store::disk::{Disk, Health, Options};
 
 use super::tools::{ALL, event, key, noise, until};
 
-const SECONDS: Duration = Duration::from_secs(10);
+const SECONDS: Duration = Duration::from_secs(60);
 
 /// A filesystem of a few megabytes; gone when dropped, also by a panic.
 struct Small {
@@ -48,6 +48,18 @@ impl Small {
     fn ballast(&self, mib: usize) -> PathBuf {
         let path = self.folder.path().join("ballast");
         std::fs::write(&path, vec![1; mib << 20]).unwrap();
+        path
+    }
+}
+
+impl Small {
+    /// Puts a file there that takes all room there is.
+    fn ballast_to_the_last_byte(&self) -> PathBuf {
+        let path = self.folder.path().join("ballast");
+        let mut file = std::fs::File::create(&path).unwrap();
+        for piece in [1 << 20, 4 << 10] {
+            while std::io::Write::write_all(&mut file, &vec![1; piece]).is_ok() {}
+        }
         path
     }
 }
@@ -112,7 +124,7 @@ async fn fill_by_many(store: &Arc<Disk>, epochs: &[Epoch], from: &[u64]) -> Vec<
 }
 
 fn open(folder: &Path, reserve_bytes: Option<u64>) -> Disk {
-    Disk::open_with(folder, Options { sync: Sync::Os, reserve_bytes, now: None }).unwrap()
+    Disk::open_with(folder, Options { reserve_bytes, ..Options::default() }).unwrap()
 }
 
 #[tokio::test]
@@ -133,7 +145,8 @@ async fn a_full_disk_refuses_what_grows_and_works_again_when_there_is_room() {
     let Health::Full { free, reserve } = store.health() else { panic!("{:?}", store.health()) };
     assert!(0 < free && free < reserve, "{free} of {reserve}");
     let trouble = store.trouble().unwrap();
-    assert!(trouble.starts_with("the disk is full: "), "{trouble}");
+    assert!(trouble.what.starts_with("the disk is full: "), "{trouble:?}");
+    assert_eq!(trouble.grade, Grade::Degraded);
 
     // What grows is refused, and says so before it would say anything else that is not true.
     let full = StoreError::Full;
@@ -172,7 +185,7 @@ async fn a_full_disk_refuses_what_grows_and_works_again_when_there_is_room() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_for_real_poisons_the_store_and_loses_nothing_acknowledged() {
+async fn a_disk_that_is_full_for_real_stops_writes_until_there_is_room_and_loses_nothing_acknowledged() {
     let small = Small::mount(32);
     let store = Arc::new(open(&small.store(), Some(0)));
     let epochs = claims(&store, 4).await;
@@ -181,24 +194,76 @@ async fn a_disk_that_is_full_for_real_poisons_the_store_and_loses_nothing_acknow
     assert!(taken.iter().any(|(_, error)| *error == StoreError::Unknown), "{taken:?}");
     assert_eq!(store.health(), Health::Poisoned);
     let trouble = store.trouble().unwrap();
-    assert!(trouble.starts_with("the engine failed to write"), "{trouble}");
-    // Reads work, writes are refused, and room alone does not heal it.
+    assert!(trouble.what.starts_with("the engine failed to write"), "{trouble:?}");
+    assert_eq!(trouble.grade, Grade::Degraded, "it comes back by itself");
+    // Reads work, and writes are refused, as long as there is no room.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.health(), Health::Poisoned);
     for (session, (count, _)) in (0..).zip(&taken) {
         assert_holds(&store, key(session), *count).await;
     }
-    std::fs::remove_file(ballast).unwrap();
     let late = store.append(key(0), epochs[0], vec![event(0, "late")]).await;
     let Err(StoreError::Unavailable(why)) = late else { panic!("{late:?}") };
-    assert_eq!(why, "an earlier write failed; restart to go on from what is on disk");
+    assert_eq!(why, "an earlier write failed; it is opened anew as soon as that can succeed");
 
+    std::fs::remove_file(ballast).unwrap();
+    until("the store works again", SECONDS, async || store.health() == Health::Ok).await;
+    assert_eq!(store.trouble(), None);
+    let mut held = Vec::new();
+    for (session, (count, _)) in (0..).zip(&taken) {
+        let found = assert_holds(&store, key(session), *count).await;
+        assert!(found <= count + 1, "one was in doubt, not {}", found - count);
+        held.push(found);
+    }
+    // Owners are who they were.
+    store.append(key(0), epochs[0], vec![large(held[0])]).await.unwrap();
     drop(store);
     let store = open(&small.store(), Some(0));
-    assert_eq!(store.health(), Health::Ok);
-    for (session, (count, _)) in (0..).zip(&taken) {
-        let held = assert_holds(&store, key(session), *count).await;
-        assert!(held <= count + 1, "one was in doubt, not {}", held - count);
+    assert_eq!(assert_holds(&store, key(0), 0).await, held[0] + 1);
+}
+
+#[tokio::test]
+async fn a_disk_that_others_fill_to_the_last_byte_is_got_over_when_there_is_room() {
+    let small = Small::mount(64);
+    let store = Arc::new(open(&small.store(), None));
+    let epochs = claims(&store, 2).await;
+    let (gone, fresh) = (|number| RecordKey::session(key(number)), RecordKey::session(key(255)));
+    let value = Bytes::from(vec![7; 4 << 10]);
+    let mut versions = Vec::new();
+    for number in 0..200 {
+        versions.push(store.put(gone(number), value.clone(), Expected::Absent, None).await.unwrap());
     }
-    store.append(key(0), epochs[0], vec![event(1, "on")]).await.unwrap();
+    store.append(key(0), epochs[0], vec![large(0)]).await.unwrap();
+
+    let ballast = small.ballast_to_the_last_byte();
+    // Removing costs room in the journal too. Whether it is refused or fails, the store gets over it.
+    let mut outcomes = Vec::new();
+    for (number, version) in (0..).zip(&versions) {
+        outcomes.push(store.delete(gone(number), *version).await);
+    }
+    assert!(outcomes.last().unwrap().is_err(), "{outcomes:?}");
+    // What the engine does by itself needs room too, and it has time for that.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(assert_holds(&store, key(0), 1).await, 1, "reads work");
+
+    std::fs::remove_file(ballast).unwrap();
+    until("the store works again", SECONDS, async || store.health() == Health::Ok).await;
+    store.put(fresh, value, Expected::Absent, None).await.unwrap();
+    store.append(key(0), epochs[0], vec![large(1)]).await.unwrap();
+    for (number, (version, outcome)) in (0..).zip(versions.iter().zip(outcomes)) {
+        let left = store.get(gone(number)).await.unwrap();
+        match outcome {
+            Ok(()) => assert_eq!(left, None, "what was done stays done"),
+            Err(StoreError::Unknown) => {}
+            Err(_) => assert_eq!(left.map(|record| record.version), Some(*version)),
+        }
+        drop(store.delete(gone(number), *version).await);
+    }
+    drop(store);
+    let store = open(&small.store(), None);
+    assert_eq!(assert_holds(&store, key(0), 2).await, 2);
+    assert_eq!(store.list(Space::Session, None, 999).await.unwrap().len(), 1);
+    assert!(store.get(fresh).await.unwrap().is_some());
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod backup;
 mod chance;
 mod check;
 mod damage;
+mod descriptors;
 mod full;
 mod keep;
 mod power;

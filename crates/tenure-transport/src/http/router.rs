@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use tenure_session::budget::{Peer, Share};
+use tenure_session::port::store::{Grade, Trouble};
 
 use super::body::Body;
 use super::cors;
@@ -77,6 +78,21 @@ impl Router {
         }
     }
 
+    /// Whether a request is answered on a server that is full.
+    pub(crate) fn is_about_health(path: &str) -> bool {
+        matches!(path, "/healthz" | "/readyz")
+    }
+
+    /// The answer to a request on a connection that is one too many.
+    pub(crate) fn no_place() -> Response<Body> {
+        let mut response = Self::text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "there are as many connections as there may be; try again later\n",
+        );
+        response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from_static("1"));
+        response
+    }
+
     /// Answers a request for what is beside the endpoints. Everybody may have it; pages of other origins may not read it.
     fn beside<B>(&self, request: &Request<B>) -> Response<Body> {
         let (method, path) = (request.method(), request.uri().path());
@@ -110,11 +126,16 @@ impl Router {
         format!("not found; the MCP endpoints are /mcp for all servers as one, and {}\n", names.join(", "))
     }
 
-    /// The process lives. What troubles it is said, but a restart would not always help.
+    /// The process lives. What troubles it is said; it is a failure only if it does not get over it by itself.
     fn health(&self) -> Response<Body> {
         match self.mcp.sessions().store_trouble() {
             None => Self::text(StatusCode::OK, "ok\n"),
-            Some(trouble) => Self::text(StatusCode::OK, format!("degraded: {trouble}\n")),
+            Some(Trouble { what, grade: Grade::Degraded }) => {
+                Self::text(StatusCode::OK, format!("degraded: {what}\n"))
+            }
+            Some(Trouble { what, grade: Grade::Down | Grade::Lost }) => {
+                Self::text(StatusCode::SERVICE_UNAVAILABLE, format!("failed: {what}\n"))
+            }
         }
     }
 
@@ -125,7 +146,9 @@ impl Router {
         }
         match self.mcp.sessions().store_trouble() {
             None => Self::text(StatusCode::OK, "ready\n"),
-            Some(trouble) => Self::text(StatusCode::SERVICE_UNAVAILABLE, format!("store: {trouble}\n")),
+            Some(Trouble { what, .. }) => {
+                Self::text(StatusCode::SERVICE_UNAVAILABLE, format!("store: {what}\n"))
+            }
         }
     }
 

@@ -147,8 +147,8 @@ impl Operator {
             return Ok(None);
         };
         let survey = store.survey(key).await.map_err(cannot_read)?;
-        let live = self.info(&key);
-        Ok(Some(look::detail(&key, &record, live.as_ref(), &survey, store.trouble(), now())))
+        let (live, trouble) = (self.info(&key), store.trouble().map(|trouble| trouble.what));
+        Ok(Some(look::detail(&key, &record, live.as_ref(), &survey, trouble, now())))
     }
 
     /// Ends a session.

@@ -1,0 +1,184 @@
+//! The engine of an open store: its keyspaces, and the threads that work on them.
+//!
+//! Opening starts three threads: the writer, the keeper, which syncs and watches, and one that tidies. Dropping it
+//! waits for them, so that everything taken is on the disk. What is asked of it holds parts of it, and never all, so
+//! that it can be closed at any time; its files are closed when the last part is let go.
+
+use std::path::Path;
+use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fjall::PersistMode;
+use tenure_session::port::clock::{Clock, SystemClock, Time};
+use tokio::sync::{Notify, mpsc};
+
+use super::error::DiskError;
+use super::guard;
+use super::job::{Progress, Signal, Write};
+use super::keeper::Keeper;
+use super::layout::{self, Keyspaces};
+use super::mark::Mark;
+use super::open::{Options, Sync, open_data, sync_folder};
+use super::recent::Recent;
+use super::room::{Health, Room};
+use super::tidy::Tidy;
+use super::writer::Writer;
+use crate::numbers;
+
+/// Writes that may wait for the writer; beyond it callers wait.
+const QUEUE: usize = 4096;
+
+/// How far numbers leap when a store is opened: more than can be written between two syncs.
+const LEAP: u64 = 1 << 20;
+
+/// How often closing looks for a thread that has not ended, a millisecond apart, before a merge of tables that
+/// is under way is left behind.
+const MERGE_LOOKS: u32 = 5000;
+
+/// What is open.
+pub(super) struct Engine {
+    pub(super) keyspaces: Arc<Keyspaces>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) room: Arc<Room>,
+    pub(super) recent: Arc<Recent>,
+    pub(super) jobs: mpsc::Sender<Write>,
+    close: Arc<Notify>,
+    /// Dropping them stops the keeper and the one that tidies.
+    stop: Vec<std_mpsc::Sender<()>>,
+    writer: Option<JoinHandle<()>>,
+    keeper: Option<JoinHandle<()>>,
+    tidy: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Opens what is in a folder, or makes it. `failed` is told should it fail later.
+    pub(super) fn open(
+        folder: &Path,
+        options: Options,
+        failed: std_mpsc::Sender<Signal>,
+    ) -> Result<Self, DiskError> {
+        let io = DiskError::io(folder);
+        let engine = |cause| DiskError::engine(folder, cause);
+        let mark = Mark::open(folder).map_err(&io)?;
+        if mark.is_damaged() {
+            let file = mark.path().display();
+            tracing::warn!(%file, "the high-water mark is damaged: what was lost cannot be noticed by it");
+        }
+        guard::look(folder, &mark)?;
+        let data = folder.join("data");
+        let keyspaces = open_data(folder, &data, options.max_files).map_err(guard::find_files)?;
+        let keyspaces = Arc::new(keyspaces);
+        sync_folder(folder).map_err(&io)?;
+        let batch = keyspaces.number(layout::META_BATCH).map_err(engine)?.unwrap_or(0);
+        if batch < mark.batch() {
+            return Err(DiskError::Lost { path: folder.to_owned(), missing: mark.batch() - batch });
+        }
+        let progress = Arc::new(Progress::new(failed));
+        let room = Arc::new(Room::new(folder, options.reserve_bytes).map_err(&io)?);
+        room.survey(&keyspaces);
+        let persist = match options.sync {
+            Sync::Os => PersistMode::Buffer,
+            Sync::Disk => PersistMode::SyncData,
+        };
+        let written = keyspaces.number(layout::META_SEQUENCE).map_err(engine)?;
+        let now = options.now.unwrap_or_else(|| SystemClock.now());
+        let sequence = leap(folder, written, now).map_err(&io)?;
+        let (for_writer, its_progress) = (Arc::clone(&keyspaces), Arc::clone(&progress));
+        let recent = Arc::new(Recent::new());
+        let (its_room, its_recent) = (Arc::clone(&room), Arc::clone(&recent));
+        let writer =
+            Writer::new(for_writer, its_progress, its_room, its_recent, persist, sequence).map_err(engine)?;
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let close = Arc::new(Notify::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(&io)?;
+        let written = writer.run(queue, Arc::clone(&close));
+        let shared = || (Arc::clone(&keyspaces), Arc::clone(&progress), Arc::clone(&room));
+        let keeper = {
+            let (keyspaces, progress, room) = shared();
+            Keeper { keyspaces, progress, room, mark }
+        };
+        let tidy = {
+            let (keyspaces, progress, room) = shared();
+            Tidy { keyspaces, progress, room }
+        };
+        let (stop_keeper, keeper_stopped) = std_mpsc::channel();
+        let (stop_tidy, tidy_stopped) = std_mpsc::channel();
+        Ok(Self {
+            keyspaces,
+            progress,
+            room,
+            recent,
+            jobs,
+            close,
+            stop: vec![stop_keeper, stop_tidy],
+            writer: Some(thread("tenure-store", move || runtime.block_on(written)).map_err(&io)?),
+            keeper: Some(thread("tenure-sync", move || keeper.run(&keeper_stopped)).map_err(&io)?),
+            tidy: Some(thread("tenure-tidy", move || tidy.run(&tidy_stopped)).map_err(&io)?),
+        })
+    }
+
+    pub(super) fn health(&self) -> Health {
+        if self.progress.is_poisoned() {
+            return Health::Poisoned;
+        }
+        self.room.full().unwrap_or(Health::Ok)
+    }
+
+    /// Closes it. What is left tells when its files are closed too.
+    pub(super) fn close(self) -> Weak<Keyspaces> {
+        Arc::downgrade(&self.keyspaces)
+    }
+}
+
+impl Drop for Engine {
+    /// Waits for the writer: what was taken is written and synced.
+    fn drop(&mut self) {
+        self.close.notify_one();
+        // The writer first, then the keeper, so that the mark covers everything. A writer that a failed engine
+        // holds is left behind: it would never come.
+        join(self.writer.take(), |_| self.progress.is_stuck());
+        self.stop.clear();
+        join(self.keeper.take(), |_| false);
+        // A merge cannot be called off, and may be cut short by the end of the process without harm.
+        join(self.tidy.take(), |looks| looks > MERGE_LOOKS);
+    }
+}
+
+/// The number after which this process gives out its own.
+///
+/// A loss of power may have taken writes whose numbers were already told to clients. The leap is wider than what
+/// can be lost, so that no number ever means two things. If the store is a backup, its original may have given out more
+/// than that since; see `numbers`. The leap is on the disk before any number is given out, in a file
+/// of its own, or a process that loses all it wrote would be followed by one that leaps to the same numbers.
+fn leap(folder: &Path, written: Option<u64>, now: Time) -> std::io::Result<u64> {
+    let mut numbers = Mark::of_numbers(folder)?;
+    let sequence = match written.unwrap_or(0).max(numbers.batch()) {
+        0 => 0,
+        last => (last + LEAP).max(numbers::at(now)),
+    };
+    numbers.set(sequence.max(1))?;
+    sync_folder(folder)?;
+    Ok(sequence)
+}
+
+pub(super) fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+/// Waits for a thread, unless it is given up after so many looks.
+pub(super) fn join(thread: Option<JoinHandle<()>>, is_given_up: impl Fn(u32) -> bool) {
+    let Some(thread) = thread else { return };
+    let mut looks = 0;
+    while !thread.is_finished() {
+        if is_given_up(looks) {
+            return tracing::warn!("a thread of the store is left behind");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        looks += 1;
+    }
+    if thread.join().is_err() {
+        tracing::error!("a thread of the store panicked");
+    }
+}
