@@ -182,3 +182,6 @@ pub(super) fn join(thread: Option<JoinHandle<()>>, is_given_up: impl Fn(u32) -> 
         tracing::error!("a thread of the store panicked");
     }
 }
+
+#[cfg(test)]
+mod tests;
