@@ -31,6 +31,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::http::{Body, Remote, Router, Seat, Stalled};
 use crate::opening::{Opening, Protocol};
+use crate::reserve::Spare;
 use crate::serve::{Kept, Stages};
 use crate::stall::Stall;
 
@@ -76,7 +77,7 @@ pub(crate) fn serve<W: Wire>(
     router: &Router,
     wire: W,
     read: &Bytes,
-    (remote, seat): (Remote, Seat),
+    (remote, admission): (Remote, Admission),
     stages: &Stages,
 ) -> Connection<W> {
     let talk = Arc::new(Talk {
@@ -91,7 +92,7 @@ pub(crate) fn serve<W: Wire>(
         has_unread: AtomicBool::new(false),
         stages: stages.clone(),
     });
-    let answers = Answers { router: router.clone(), remote, seat, talk: Arc::clone(&talk) };
+    let answers = Answers { router: router.clone(), remote, admission, talk: Arc::clone(&talk) };
     let opening = Opening::new(wire, read, http.opening);
     Connection {
         state: State::Opening(opening, Arc::clone(http), answers),
@@ -306,11 +307,20 @@ fn says_close(headers: &HeaderMap) -> bool {
     values.any(|value| value.split(',').any(|word| word.trim().eq_ignore_ascii_case("close")))
 }
 
+/// What a connection may do.
+#[derive(Clone, Debug)]
+pub(crate) enum Admission {
+    /// It has a place.
+    Seated(Seat),
+    /// It is one too many: it may ask about health, and wait for a place.
+    Spare(Arc<Spare>),
+}
+
 /// Answers the requests of a connection.
 struct Answers {
     router: Router,
     remote: Remote,
-    seat: Seat,
+    admission: Admission,
     talk: Arc<Talk>,
 }
 
@@ -321,37 +331,73 @@ impl Service<Request<Incoming>> for Answers {
     // stream.
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (router, talk, remote) = (self.router.clone(), Arc::clone(&self.talk), self.remote.clone());
         talk.heard();
-        if router.doors.may_upgrade(request.uri().path()) {
-            request.extensions_mut().insert(self.seat.clone());
+        if request.version() <= Version::HTTP_11 {
+            talk.begin(&request);
         }
-        if request.version() > Version::HTTP_11 {
-            return Box::pin(async move { Ok(router.handle(request, Some(&remote)).await) });
-        }
-        talk.begin(&request);
-        let received = Arc::clone(&talk);
-        let request = request.map(|body| Received { body, talk: received });
-        Box::pin(async move {
-            let mut response = {
-                let mut handled = std::pin::pin!(router.handle(request, Some(&remote)));
-                std::future::poll_fn(|cx| {
-                    let response = handled.as_mut().poll(cx);
-                    // After the poll in which the request was read, and given to its session.
-                    talk.admitted();
-                    response
+        match &self.admission {
+            Admission::Seated(seat) => answer(router, talk, remote, seat, request),
+            Admission::Spare(spare) => {
+                let spare = Arc::clone(spare);
+                Box::pin(async move {
+                    let is_about_health = Router::is_about_health(request.uri().path());
+                    let version = request.version();
+                    let seat = match is_about_health {
+                        true => spare.seat(),
+                        false => spare.wait_for_seat().await,
+                    };
+                    let mut response = match seat {
+                        Some(seat) => return answer(router, talk, remote, &seat, request).await,
+                        None if is_about_health => router.handle(request, Some(&remote)).await,
+                        None => Router::no_place(),
+                    };
+                    if version <= Version::HTTP_11 {
+                        say_close(&mut response);
+                        talk.is_last.store(true, Ordering::Release);
+                    }
+                    Ok(response)
                 })
-                .await
-            };
-            talk.sends(response.body());
-            if talk.stages.leaving.is_cancelled() {
-                say_close(&mut response);
-                talk.is_last.store(true, Ordering::Release);
             }
-            Ok(response)
-        })
+        }
     }
+}
+
+/// Answers a request of a connection that has a place.
+fn answer(
+    router: Router,
+    talk: Arc<Talk>,
+    remote: Remote,
+    seat: &Seat,
+    mut request: Request<Incoming>,
+) -> <Answers as Service<Request<Incoming>>>::Future {
+    if router.doors.may_upgrade(request.uri().path()) {
+        request.extensions_mut().insert(seat.clone());
+    }
+    if request.version() > Version::HTTP_11 {
+        return Box::pin(async move { Ok(router.handle(request, Some(&remote)).await) });
+    }
+    let received = Arc::clone(&talk);
+    let request = request.map(|body| Received { body, talk: received });
+    Box::pin(async move {
+        let mut response = {
+            let mut handled = std::pin::pin!(router.handle(request, Some(&remote)));
+            std::future::poll_fn(|cx| {
+                let response = handled.as_mut().poll(cx);
+                // After the poll in which the request was read, and given to its session.
+                talk.admitted();
+                response
+            })
+            .await
+        };
+        talk.sends(response.body());
+        if talk.stages.leaving.is_cancelled() {
+            say_close(&mut response);
+            talk.is_last.store(true, Ordering::Release);
+        }
+        Ok(response)
+    })
 }
 
 /// Tells the client that no other request follows on this connection: it opens another one, which the process that

@@ -8,6 +8,8 @@ mod connection;
 mod duplex;
 pub mod http;
 mod opening;
+mod reserve;
+mod seats;
 pub mod serve;
 pub mod stall;
 pub mod stdio;

@@ -14,17 +14,22 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use pin_project_lite::pin_project;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
-use crate::connection::{self, Failed, Http};
+use crate::connection::{self, Admission, Failed, Http};
 use crate::http::{Doorkeeper, Router, Seat};
+use crate::reserve::Reserve;
+use crate::seats::Seats;
 use crate::stall::Stall;
 use crate::tls;
 
 pub use crate::http::Remote;
+
+/// Connections that are accepted beyond those that there may be: for questions about health, and to wait for a place.
+pub const RESERVED: usize = crate::reserve::MOST;
 
 /// What connections get to write their last bytes when everything else is done.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -32,8 +37,10 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How connections are bounded.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Connections at once; more wait in the kernel's queue.
+    /// Connections at once. A few more wait a little for a place, and others are closed.
     pub max_connections: usize,
+    /// Connections of one peer at once; see [`Bounds::share`].
+    pub max_connections_per_peer: Option<usize>,
     /// How long the headers of a request may take, and how long a connection may be idle between two.
     pub header_timeout: Duration,
     /// The most header bytes.
@@ -48,6 +55,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             max_connections: 20_000,
+            max_connections_per_peer: None,
             header_timeout: Duration::from_secs(60),
             max_header_bytes: 32 << 10,
             handshake_timeout: Duration::from_secs(10),
@@ -55,6 +63,16 @@ impl Default for Bounds {
         }
     }
 }
+
+impl Bounds {
+    /// Connections that one peer may have: as many as it is said, or else a quarter of all, but not less than 64.
+    pub fn share(&self) -> usize {
+        self.max_connections_per_peer.unwrap_or_else(|| (self.max_connections / 4).max(LEAST_SHARE))
+    }
+}
+
+/// The least share of connections that a peer has, unless it is said.
+const LEAST_SHARE: usize = 64;
 
 /// How far a server has gone on its way down. Each step follows the one before it.
 #[derive(Clone, Debug, Default)]
@@ -160,7 +178,7 @@ impl Server {
         let scheme = self.scheme();
         let Self { listener, router, tls, bounds, mut kept } = self;
         let http = Arc::new(http(&bounds));
-        let open = Arc::new(Semaphore::new(bounds.max_connections));
+        let (seats, reserve) = (Seats::new(bounds.max_connections, bounds.share()), Reserve::default());
         let connections = TaskTracker::new();
         let kill = CancellationToken::new();
         let _kill_on_drop = kill.clone().drop_guard();
@@ -169,14 +187,14 @@ impl Server {
         let mut drained = false;
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&listener, &mut kept, &open) => accepted,
+                accepted = accept(&listener, &mut kept) => accepted,
                 () = stages.shut.cancelled() => break,
                 () = &mut drain, if !drained => {
                     drained = true;
                     break;
                 }
             };
-            let Accepted { stream, read, address, permit } = match accepted {
+            let Accepted { stream, read, address } = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, mostly: wait for some to come free.
@@ -185,28 +203,35 @@ impl Server {
                     continue;
                 }
             };
-            let remote = Remote { share: Some(router.share(address.ip())), ..Remote::new(address, scheme) };
-            let seat = Seat(Arc::new(permit));
+            let share = router.share(address.ip());
+            let peer = share.peer();
+            let admission = match seats.take(peer) {
+                Ok(place) => Admission::Seated(Seat::new(place)),
+                Err(why) => {
+                    tracing::debug!(remote = %address, ?why, "a connection has to wait for a place");
+                    Admission::Spare(reserve.take(peer, &seats))
+                }
+            };
+            let remote = Remote { share: Some(share), ..Remote::new(address, scheme) };
+            let caller = (remote, admission.clone());
             let (kill, stages) = (kill.clone().cancelled_owned(), stages.clone());
             // Two kinds of task, because one that may also do TLS would be five times as large.
             match (&tls, read) {
                 (None, read) => {
                     let stream = Stall::new(stream, bounds.stall_timeout);
                     let read = read.unwrap_or_default();
-                    let caller = (remote, seat.clone());
                     let connection = connection::serve(&http, &router, stream, &read, caller, &stages);
-                    connections.spawn(Until { connection, kill, remote: address, stages, _seat: seat });
+                    spawn(&connections, connection, kill, address, stages, admission);
                 }
                 (Some(tls), None) => {
                     let accept = tls::accept(tls, stream, bounds.stall_timeout);
                     let accept = tokio::time::timeout(bounds.handshake_timeout, accept);
                     let (http, router, told) = (Arc::clone(&http), router.clone(), stages.clone());
-                    let taken = (remote, seat.clone());
                     let connection = async move {
                         let stream = accept.await.map_err(|_| "the TLS handshake took too long")??;
-                        connection::serve(&http, &router, stream, &Bytes::new(), taken, &told).await
+                        connection::serve(&http, &router, stream, &Bytes::new(), caller, &told).await
                     };
-                    connections.spawn(Until { connection, kill, remote: address, stages, _seat: seat });
+                    spawn(&connections, connection, kill, address, stages, admission);
                 }
                 // Its client speaks plain HTTP, which the process before spoke and this one does not.
                 (Some(_), Some(_)) => {}
@@ -269,20 +294,42 @@ fn http(bounds: &Bounds) -> Http {
     Http { http1, http2, opening: bounds.header_timeout }
 }
 
+/// Runs a connection as a task of its own.
+fn spawn<F>(
+    connections: &TaskTracker,
+    connection: F,
+    kill: WaitForCancellationFutureOwned,
+    remote: SocketAddr,
+    stages: Stages,
+    admission: Admission,
+) where
+    F: Future<Output = Result<Option<Kept>, Failed>> + Send + 'static,
+{
+    match admission {
+        Admission::Seated(seat) => {
+            connections.spawn(Until { connection, kill, remote, stages, _seat: Some(seat) });
+        }
+        // Few, and mostly short.
+        Admission::Spare(spare) => {
+            connections.spawn(async move {
+                let connection = Until { connection, kill, remote, stages, _seat: None };
+                tokio::select! {
+                    () = connection => {}
+                    () = spare.is_over() => {}
+                }
+            });
+        }
+    }
+}
+
 struct Accepted {
     stream: TcpStream,
     /// What was read of it, if another process has accepted it.
     read: Option<Bytes>,
     address: SocketAddr,
-    permit: OwnedSemaphorePermit,
 }
 
-async fn accept(
-    listener: &TcpListener,
-    kept: &mut BoxStream<'static, Kept>,
-    open: &Arc<Semaphore>,
-) -> io::Result<Accepted> {
-    let permit = Arc::clone(open).acquire_owned().await.map_err(io::Error::other)?;
+async fn accept(listener: &TcpListener, kept: &mut BoxStream<'static, Kept>) -> io::Result<Accepted> {
     tokio::select! {
         accepted = listener.accept() => {
             let (stream, address) = accepted?;
@@ -290,13 +337,13 @@ async fn accept(
             stream.set_nodelay(true)?;
             let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
             socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-            Ok(Accepted { stream, read: None, address, permit })
+            Ok(Accepted { stream, read: None, address })
         }
         // Has all of that already.
         Some(Kept { stream, read }) = kept.next() => {
             let address = stream.peer_addr()?;
             stream.set_nonblocking(true)?;
-            Ok(Accepted { stream: TcpStream::from_std(stream)?, read: Some(read), address, permit })
+            Ok(Accepted { stream: TcpStream::from_std(stream)?, read: Some(read), address })
         }
     }
 }
@@ -314,7 +361,7 @@ pin_project! {
         remote: SocketAddr,
         stages: Stages,
         // Given back when the connection is gone, and whoever took it over.
-        _seat: Seat,
+        _seat: Option<Seat>,
     }
 }
 

@@ -93,6 +93,7 @@ mod tests {
             memory    450.0 MiB  512.0 MiB   87%  10.0.0.7 (450.0 MiB), 2001:db8::/64 (2.0 KiB)
             calls             0      10000    0%  -
             sessions          7     200000    0%  10.0.0.7 (7)
-        "#]].assert_eq(&render(&rows, Paint::of(false)));
+        "#]]
+        .assert_eq(&render(&rows, Paint::of(false)));
     }
 }

@@ -76,6 +76,30 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// Bytes of events that the memory store keeps of all sessions together.
     pub max_total_event_bytes: usize,
+    /// Who gets how many file descriptors; from the operating system, and not configured.
+    pub descriptors: Descriptors,
+}
+
+/// Who gets how many file descriptors.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Descriptors {
+    /// Files of tables that the store may hold open. `None`: as many as it likes.
+    pub store: Option<usize>,
+    /// What a child may have open at first. `None`: as many as this process.
+    pub of_child: Option<u64>,
+    /// Configured bounds that had to be lowered a good deal.
+    pub lowered: Option<Lowered>,
+}
+
+/// Configured bounds that had to be lowered, because this process may not have as many files open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lowered {
+    /// The files that it may have open.
+    pub most: u64,
+    /// Connections that are admitted.
+    pub connections: usize,
+    /// Servers behind that are started, all together; nothing if they are as many as configured.
+    pub children: Option<usize>,
 }
 
 /// What clients may make the server hold.
@@ -327,6 +351,7 @@ impl Default for Config {
             bridge: Bridge::default(),
             shutdown_grace: Duration::from_secs(10),
             max_total_event_bytes: 1 << 30,
+            descriptors: Descriptors::default(),
         }
     }
 }

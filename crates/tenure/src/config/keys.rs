@@ -183,8 +183,13 @@ keys! {
     "http.header_timeout": Span => config.bounds.header_timeout;
     /// The most header bytes of a request; at least 8KiB.
     "http.max_header": Size<8192> => config.bounds.max_header_bytes;
-    /// Connections at once. More wait until one closes.
+    /// Connections at once; fewer, if this process may not have as many files open. A few more wait up to 5 seconds for one
+    /// to close, and are answered with 503 then; `/healthz` and `/readyz` are answered on them at once.
     "http.max_connections": Count<1> => config.bounds.max_connections;
+    /// Connections of one client address at once (of IPv6: of one network, the first 64 bits). Without it a quarter of
+    /// `http.max_connections`, and at least 64. Clients behind a proxy have the address of the proxy: behind one, set this to
+    /// `http.max_connections`.
+    "http.max_connections_per_peer": Optional<Count<1>> => config.bounds.max_connections_per_peer;
     /// How long a client may read nothing while there is something for it.
     "http.stall_timeout": Span => config.bounds.stall_timeout;
     /// How long a TLS handshake may take.

@@ -168,6 +168,7 @@ fn example_of(key: &Key) -> &'static str {
         "tls.cert" => "\"/etc/tenure/cert.pem\"",
         "tls.key" => "\"/etc/tenure/key.pem\"",
         "upstream.url" => "\"https://mcp.example.com/mcp\"",
+        "http.max_connections_per_peer" => "5000",
         "child.folder" => "\"/var/lib/some-server\"",
         "child.max_memory" => "\"2GiB\"",
         "child.max_files" => "1024",

@@ -77,6 +77,7 @@ fn no_sources_show_the_defaults() {
         header_timeout = "1m"                    # default
         max_header = "32KiB"                     # default
         max_connections = 20000                  # default
+        # max_connections_per_peer is not set
         stall_timeout = "1m"                     # default
         handshake_timeout = "10s"                # default
 
@@ -237,6 +238,7 @@ fn the_later_layer_wins_and_show_says_which() {
         # key is not set
 
         [http]
+        # max_connections_per_peer is not set
 
         [doors]
 
@@ -437,6 +439,7 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
         "profile",
         "cert",
         "key",
+        "max_connections_per_peer",
         "store_key_file",
         "folder",
         "max_memory",

@@ -104,8 +104,74 @@ async fn half_open_connections_give_their_places_back() {
     for _ in 0..5 {
         held.push(Connection::open(node.address()).await);
     }
-    // Waits in the kernel's queue until a place comes free.
+    // Waits until a place comes free.
+    Session::start(node.address()).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_full_says_how_it_is_and_lets_others_wait_a_little() {
+    let node = demo_with(&[("http.max_connections", "5")]).await;
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        held.push(Connection::open(node.address()).await);
+    }
+    for _ in 0..20 {
+        for path in ["/healthz", "/readyz"] {
+            let response = Ask::new("GET", path).send(node.address()).await;
+            assert_eq!((response.status(), response.header("connection")), (200, Some("close")), "{path}");
+        }
+    }
+    let refused = initialize("2025-11-25").send(node.address()).await;
+    assert_eq!((refused.status(), refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(refused.text(), "there are as many connections as there may be; try again later\n");
+    // One that comes free goes to whoever waits for it, for as long as that likes.
+    let mut waiting = initialize("2025-11-25").begin(node.address()).await;
+    drop(held.pop());
+    let response = waiting.response().await;
+    assert_eq!((response.status(), response.header("connection")), (200, None));
+    let session = Session::of(node.address(), "/mcp", &response);
+    waiting.write(&session.request(1, "ping", &json!({})).bytes()).await;
+    assert_eq!(waiting.response().await.status(), 200);
+}
+
+#[tokio::test]
+async fn connections_beyond_all_bounds_keep_nobody_from_asking_how_it_is() {
+    let node = demo_with(&[("http.max_connections", "2")]).await;
+    // Many more than are kept in reserve, and all of them silent.
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        held.push(Connection::open(node.address()).await);
+    }
     assert_eq!(Ask::new("GET", "/healthz").send(node.address()).await.status(), 200);
+    within("the oldest of the reserve is closed", held[2].until_closed()).await;
+}
+
+#[tokio::test]
+async fn a_peer_has_its_share_of_the_connections_and_others_have_theirs() {
+    let settings = [("http.max_connections", "20"), ("http.max_connections_per_peer", "3")];
+    let node = demo_with(&settings).await;
+    let from = async |address: &str| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
+        Connection::over(socket.connect(node.address()).await.unwrap())
+    };
+    let mut greedy = Vec::new();
+    for _ in 0..40 {
+        greedy.push(from("127.0.0.1").await);
+    }
+    for other in ["127.0.0.2", "127.0.0.3"] {
+        let mut connection = from(other).await;
+        connection.write(&initialize("2025-11-25").bytes()).await;
+        assert_eq!(connection.response().await.status(), 200, "{other}");
+    }
+    let mut connection = from("127.0.0.1").await;
+    connection.write(&initialize("2025-11-25").bytes()).await;
+    assert_eq!(connection.response().await.status(), 503);
+    let mut connection = from("127.0.0.1").await;
+    connection.write(&Ask::new("GET", "/healthz").bytes()).await;
+    assert_eq!(connection.response().await.status(), 200);
+    drop(greedy);
+    Session::start(node.address()).await;
 }
 
 #[tokio::test]

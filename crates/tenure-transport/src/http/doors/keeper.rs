@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use tenure_session::{Error, Principal, Reason, SessionId};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -19,6 +19,7 @@ use crate::http::body::Body;
 use crate::http::cors;
 use crate::http::endpoint::{Endpoint, Remote};
 use crate::http::reject::reject_method;
+use crate::seats::Place;
 
 /// A door that is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +33,13 @@ pub(in crate::http) enum Door {
 
 /// What a connection holds of the server's bound on connections; a socket takes it along.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat(#[expect(dead_code, reason = "held, not read")] pub(crate) Arc<OwnedSemaphorePermit>);
+pub(crate) struct Seat(#[expect(dead_code, reason = "held, not read")] Arc<Place>);
+
+impl Seat {
+    pub(crate) fn new(place: Place) -> Self {
+        Self(Arc::new(place))
+    }
+}
 
 /// Keeps the doors. Cheap to clone.
 #[derive(Clone, Debug, Default)]

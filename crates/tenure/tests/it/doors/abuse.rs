@@ -156,7 +156,7 @@ async fn sockets_count_among_the_connections() {
     let first = Socket::start(node.address()).await;
     let _second = Socket::start(node.address()).await;
     let third = tokio::spawn(Socket::start(node.address()));
-    // It waits in the kernel's queue.
+    // It waits for a place.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(node.sessions().tallies().sessions, 2);
     drop(first);
