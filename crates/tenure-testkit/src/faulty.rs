@@ -40,6 +40,7 @@ pub struct Faulty {
     all_due: AtomicBool,
     lost: Mutex<Option<Last>>,
     lost_delete: Mutex<Option<Last>>,
+    trouble: Mutex<Option<Trouble>>,
     looks: watch::Sender<Looks>,
 }
 
@@ -74,6 +75,7 @@ impl Faulty {
             all_due: AtomicBool::new(false),
             lost: Mutex::new(None),
             lost_delete: Mutex::new(None),
+            trouble: Mutex::new(None),
             looks: watch::Sender::default(),
         }
     }
@@ -91,6 +93,11 @@ impl Faulty {
     /// Says of itself that it outlives the process, as the store of a test does that puts another process on it.
     pub fn set_lasting(&self) {
         self.lasts.store(true, Ordering::SeqCst);
+    }
+
+    /// Says that something is wrong with it, or that nothing is.
+    pub fn set_trouble(&self, trouble: Option<Trouble>) {
+        *self.trouble.lock() = trouble;
     }
 
     /// Makes every call fail, or work again.
@@ -442,7 +449,7 @@ impl Store for Faulty {
     }
 
     fn trouble(&self) -> Option<Trouble> {
-        self.inner.trouble()
+        self.trouble.lock().clone().or_else(|| self.inner.trouble())
     }
 }
 

@@ -82,6 +82,8 @@ async fn main() -> anyhow::Result<()> {
         ("eras", eras.as_str()),
         ("streams.max_session_events", "20000"),
         ("log.level", "warn"),
+        // All clients of a benchmark are on one machine.
+        ("http.max_connections_per_peer", "20000"),
     ];
     let flags = flags.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     let (config, _) = Config::load(&Sources { flags, ..Sources::default() })?;

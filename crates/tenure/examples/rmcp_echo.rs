@@ -48,7 +48,13 @@ async fn main() -> anyhow::Result<()> {
     };
     // In memory unless asked otherwise: an example leaves nothing in the user's own folder.
     let (listen, store) = (flag("--listen", "127.0.0.1:0"), flag("--store", "memory:"));
-    let flags = [("listen", listen.as_str()), ("store", store.as_str()), ("log.level", "warn")];
+    let flags = [
+        ("listen", listen.as_str()),
+        ("store", store.as_str()),
+        // All clients of a benchmark are on one machine.
+        ("http.max_connections_per_peer", "20000"),
+        ("log.level", "warn"),
+    ];
     let flags = flags.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     let (config, _) = Config::load(&Sources { flags, ..Sources::default() })?;
     tenure::logs::start(&config.log)?;

@@ -426,6 +426,9 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;
             crate::wire::look_for_parts(&config)?;
+            if let Some(lowered) = crate::descriptors::would_fit(&config) {
+                note(&format!("note: {lowered}; fewer are admitted than configured"));
+            }
             say("the configuration can be used\n")?;
         }
         Command::Config(ConfigCommand::Show(args)) => {

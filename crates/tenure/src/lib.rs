@@ -50,6 +50,7 @@ pub mod cli;
 pub mod config;
 mod control;
 pub mod demo;
+mod descriptors;
 mod failure;
 pub mod logs;
 mod node;

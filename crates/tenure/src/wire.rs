@@ -138,6 +138,7 @@ fn child(
     let mut command = found_command(config)?;
     command.name = name.cloned();
     command.limits.start_timeout = start_timeout(whole);
+    command.limits.first_files = whole.descriptors.of_child;
     let legacy = ChildBackend::new(command, wardens.warden()?);
     let modern = legacy.modern();
     Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Pipes, config.era, whole))
@@ -393,6 +394,7 @@ pub(crate) async fn store(config: &Config) -> Result<Access, Failure> {
         },
         max_event_bytes: config.max_total_event_bytes,
         keys: keys(config.store_key_file.as_ref())?,
+        max_files: config.descriptors.store,
     };
     match access(&url, location.open(options).await)? {
         Access::InUse(failure) if config.store == "disk:" => Ok(Access::InUse(failure.hint(

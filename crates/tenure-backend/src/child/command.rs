@@ -43,6 +43,9 @@ pub struct ChildLimits {
     pub max_memory: Option<u64>,
     /// The most files that it and each of its own children may have open. `None`: as many as this process.
     pub max_files: Option<u64>,
+    /// How many they may have open at first, until they ask for more. Programs that use `select` do not bear more than
+    /// 1,024. `None`: as many as this process.
+    pub first_files: Option<u64>,
 }
 
 impl Default for ChildLimits {
@@ -56,6 +59,7 @@ impl Default for ChildLimits {
             grace: Duration::from_secs(2),
             max_memory: None,
             max_files: None,
+            first_files: None,
         }
     }
 }

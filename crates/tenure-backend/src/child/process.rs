@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process_group, prlimit, waitid,
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, kill_process_group, prlimit, waitid,
 };
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::command::ChildCommand;
+use super::command::{ChildCommand, ChildLimits};
 use super::tail::Tail;
 use super::warden::Warden;
 
@@ -107,10 +107,15 @@ impl Process {
 
 /// Bounds apply to the child from here on, and to whatever it starts.
 fn bound(id: u32, command: &ChildCommand) {
-    let limits = [(Resource::As, command.limits.max_memory), (Resource::Nofile, command.limits.max_files)];
-    for (resource, most) in limits {
-        let Some(most) = most else { continue };
-        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+    let ChildLimits { max_memory, max_files, first_files, .. } = command.limits;
+    let all = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
+    let at_first = |first| Rlimit { current: Some(first), maximum: getrlimit(Resource::Nofile).maximum };
+    let limits = [
+        (Resource::As, max_memory.map(all)),
+        (Resource::Nofile, max_files.map(all).or_else(|| first_files.map(at_first))),
+    ];
+    for (resource, limit) in limits {
+        let Some(limit) = limit else { continue };
         if let Err(error) = prlimit(pid(id), resource, limit) {
             tracing::warn!(child = id, ?resource, %error, "could not bound a child");
         }

@@ -127,7 +127,9 @@ impl Writer {
             self.commit();
         }
         // The last word: everything is on the disk when the store is closed in order.
-        if let Err(error) = self.keyspaces.database.persist(PersistMode::SyncAll) {
+        if !self.progress.is_poisoned()
+            && let Err(error) = self.keyspaces.database.persist(PersistMode::SyncAll)
+        {
             tracing::error!(%error, "could not sync the store at its end");
         }
     }

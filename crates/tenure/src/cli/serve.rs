@@ -4,20 +4,25 @@ use std::io::Write;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+use tenure_session::port::store::{Grade, Trouble};
 
 use super::Failure;
 use super::signals::Signals;
 use crate::config::Config;
+use crate::descriptors;
 use crate::node::Node;
 use crate::socket::Socket;
-use crate::wire;
+use crate::wire::{self, Opened};
+
+/// How often it is looked whether the store comes back.
+const STORE_LOOKS: Duration = Duration::from_secs(1);
 
 /// How long threads that are still at work get when everything else is over.
 const LEFT_BEHIND: Duration = Duration::from_secs(5);
 
 /// Serves until SIGINT or SIGTERM.
 pub(super) fn run(config: &Config, start: Start) -> Result<(), Failure> {
-    to_the_end(config, serve(config, start))
+    to_the_end(config, async |config| serve(config, start).await)
 }
 
 /// Where a server begins.
@@ -32,14 +37,16 @@ pub(super) enum Start {
 /// Starts the log and the runtime, and serves until all is over.
 pub(super) fn to_the_end(
     config: &Config,
-    serving: impl Future<Output = Result<(), Failure>>,
+    serve: impl AsyncFnOnce(&Config) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     crate::logs::start(&config.log)?;
+    let mut config = config.clone();
+    descriptors::fit(&mut config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::new("cannot start the async runtime").caused_by(error))?;
-    let served = runtime.block_on(serving);
+    let served = runtime.block_on(serve(&config));
     // A backup that somebody started (its folder gets the name of a store only when all of it is there), or a write
     // that nobody reads, is still at work on a thread of its own, and must not hold us up.
     runtime.shutdown_timeout(LEFT_BEHIND);
@@ -54,18 +61,45 @@ async fn serve(config: &Config, start: Start) -> Result<(), Failure> {
     for behind in &config.backends {
         tracing::info!(url = format!("{}/{}", node.url(), behind.name), backend = behind.name, "listening");
     }
+    if let Some(lowered) = config.descriptors.lowered {
+        tracing::info!(
+            files = lowered.most,
+            connections = lowered.connections,
+            children = lowered.children,
+            "fewer are admitted than configured: this process may have no more files open"
+        );
+    }
     announce(&node.url())?;
     tell(NotifyState::Ready);
+    let mut outcome = Ok(());
     tokio::select! {
         signal = signals.next() => tracing::info!(signal, "stopping"),
         () = node.taken_over() => tracing::info!("another process takes over"),
+        trouble = lost(node.store()) => outcome = Err(store_is_lost(&trouble)),
     }
     tell(NotifyState::Stopping);
     tokio::select! {
         () = node.stop() => tracing::info!("stopped"),
         signal = signals.next() => tracing::warn!(signal, "stopped at once, as asked a second time"),
     }
-    Ok(())
+    outcome
+}
+
+/// Resolves when the store is in trouble that only a restart ends.
+pub(super) async fn lost(store: &Opened) -> String {
+    loop {
+        tokio::time::sleep(STORE_LOOKS).await;
+        if let Some(Trouble { what, grade: Grade::Lost }) = store.store.trouble() {
+            return what;
+        }
+    }
+}
+
+/// The end of a process whose store does not come back: whoever looks after it starts another one.
+pub(super) fn store_is_lost(trouble: &str) -> Failure {
+    tracing::error!(trouble, "the process ends, because its store does not come back");
+    Failure::new(format!("the store is lost to this process: {trouble}"))
+        .hint("start it again, or have systemd do so with `Restart=on-failure`: sessions go on from what is on disk")
 }
 
 /// The socket to listen on: the one that was passed on, that of the process to take over, or one of our own.

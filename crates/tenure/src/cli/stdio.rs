@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
-use super::serve::to_the_end;
+use super::serve::{lost, store_is_lost, to_the_end};
 use super::signals::Signals;
 use crate::config::Config;
 use crate::node::StdioNode;
@@ -24,7 +24,7 @@ const MAX_CHUNKS: usize = 2;
 
 /// Serves until standard input ends, nobody reads standard output, or SIGINT or SIGTERM.
 pub(super) fn run(config: &Config) -> Result<(), Failure> {
-    to_the_end(config, serve(config))
+    to_the_end(config, async |config| serve(config).await)
 }
 
 async fn serve(config: &Config) -> Result<(), Failure> {
@@ -32,10 +32,16 @@ async fn serve(config: &Config) -> Result<(), Failure> {
     let node = StdioNode::start_own(config).await?;
     let input = Input::open()?;
     tracing::info!(store = wire::store_url(config)?, "serving standard input and output");
-    let stop = CancellationToken::new();
+    let (stop, store) = (CancellationToken::new(), node.store().clone());
     let mut serving = std::pin::pin!(node.run(input, tokio::io::stdout(), stop.clone()));
     tokio::select! {
         () = &mut serving => tracing::info!("stopped"),
+        trouble = lost(&store) => {
+            let outcome = store_is_lost(&trouble);
+            stop.cancel();
+            serving.await;
+            return Err(outcome);
+        }
         signal = signals.next() => {
             tracing::info!(signal, "stopping");
             stop.cancel();

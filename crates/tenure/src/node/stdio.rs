@@ -15,7 +15,7 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::operator::{DataDesk, Operator};
 use crate::stopping::ControlEnd;
-use crate::wire::{self, AssembledStdio, Program, Served};
+use crate::wire::{self, AssembledStdio, Opened, Program, Served};
 
 /// A process with one client, over a pair of byte streams.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ pub struct StdioNode {
     sessions: Sessions,
     states: States,
     stdio: Stdio,
+    store: Opened,
     // Until the end, for operators.
     control: Option<Control>,
 }
@@ -55,9 +56,14 @@ impl StdioNode {
         let AssembledStdio { sessions, exchanges, states, stdio, store, folder } =
             wire::assemble_stdio(config, served).await?;
         let data = DataDesk::online(states.clone(), kinds);
-        let operator = Operator::online(store, sessions.clone(), data).with_exchanges(exchanges);
+        let operator = Operator::online(store.clone(), sessions.clone(), data).with_exchanges(exchanges);
         let control = folder.and_then(|folder| Control::bind(&folder, operator, None));
-        Ok(Self { sessions, states, stdio, control })
+        Ok(Self { sessions, states, stdio, store, control })
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Opened {
+        &self.store
     }
 
     /// The sessions, of which there will be one.

@@ -18,6 +18,7 @@ mod demo;
 mod doors;
 mod flood;
 mod handshake;
+mod health;
 mod http2_and_tls;
 mod isolation;
 mod limits;

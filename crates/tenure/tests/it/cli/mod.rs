@@ -1,6 +1,8 @@
 //! The real binary: what people type, what they read, and how it ends.
 
+mod descriptors;
 mod logs;
+mod lost;
 pub(crate) mod process;
 mod serve;
 mod stores;

@@ -84,6 +84,10 @@ impl Server {
             .unwrap_or_else(|| panic!("an endpoint: {}", self.url))
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     /// Sends a signal to this process and no other.
     pub(crate) async fn signal(&self, name: &str) {
         let id = self.child.id().expect("it runs").to_string();
