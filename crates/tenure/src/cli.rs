@@ -397,10 +397,12 @@ fn sources(file: Option<&Path>, flags: Vec<(String, String)>) -> Result<Sources,
 pub fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| mistyped::exit(&error));
     match run(cli) {
-        Ok(code) => code,
+        Ok(code) => {
+            crate::logs::finish();
+            code
+        }
         Err(failure) => {
-            // Nobody is left to tell if standard error is gone.
-            let _ = write!(std::io::stderr(), "{failure}");
+            crate::logs::last_words(&failure.to_string());
             ExitCode::FAILURE
         }
     }

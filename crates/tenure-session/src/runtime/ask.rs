@@ -90,7 +90,7 @@ impl Session {
             // The asker may have gone meanwhile; then nobody wants the answer.
             Some(ask) => drop(ask.answer.send(response.outcome)),
             None => {
-                tracing::warn!(session = %self.label, id = ?response.id, "an answer to no open question; dropped")
+                tracing::debug!(session = %self.label, id = ?response.id, "an answer to no open question; dropped")
             }
         }
         Ok(())

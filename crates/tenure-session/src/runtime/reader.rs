@@ -162,7 +162,7 @@ impl Session {
                 Err(Error::new(Reason::UnknownEventId, "Last-Event-ID is not an id of this session"))
             }
             UnknownEventId::Fresh => {
-                tracing::warn!(session = %self.label, "unknown Last-Event-ID; opening a fresh stream");
+                tracing::debug!(session = %self.label, "unknown Last-Event-ID; opening a fresh stream");
                 Ok(None)
             }
             UnknownEventId::ReplayAll => {

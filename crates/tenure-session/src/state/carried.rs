@@ -71,7 +71,7 @@ impl States {
         match finish(&inner.tasks, async move { making.await.map(Made::kept) }).await {
             Ok(seen) => {
                 let state = State::new(Arc::clone(inner), id, key, seen, now);
-                tracing::info!(state = %state.label(), "a state was put back from what its client carries");
+                tracing::debug!(state = %state.label(), "a state was put back from what its client carries");
                 Ok(state)
             }
             // Another request was first, or it has ended meanwhile.

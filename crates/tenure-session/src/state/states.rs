@@ -244,7 +244,7 @@ impl States {
             Ok(false) => Ok((state, false)),
             Err(Fault::Lost(Lost::Expired)) => {
                 state.revive().await?;
-                tracing::info!(state = %state.label(), "an expired state was recovered");
+                tracing::debug!(state = %state.label(), "an expired state was recovered");
                 Ok((state, true))
             }
             Err(fault) => Err(fault),

@@ -13,7 +13,7 @@ use tenure_session::exchange::Exchanges;
 use tenure_session::message::{self, Malformed};
 use tenure_session::runtime::Caller;
 use tenure_session::{
-    Answer, Error, EventId, Incoming, Message, Method, Notification, RawJson, Reader, Reason, Request,
+    Answer, Error, EventId, Incoming, Kind, Message, Method, Notification, RawJson, Reader, Reason, Request,
     RequestId, Response, RpcError, Session, SessionId, Sessions, protocol,
 };
 use tokio::sync::mpsc;
@@ -410,7 +410,7 @@ impl Connection {
         match skimmed {
             Skimmed::Request(id) => self.refuse(&error, Some(&id)).await,
             Skimmed::Answer(id) => {
-                tracing::warn!(limit, "an answer of the client was too long; dropped");
+                tracing::debug!(limit, "an answer of the client was too long; dropped");
                 let text = "The answer of the client was too long";
                 self.response(Response { id, outcome: Err(RpcError::of(Reason::BodyTooLarge, text)) });
             }
@@ -439,9 +439,11 @@ impl Connection {
 /// The message for an error. The log gets its causes too, once, here.
 pub(super) fn refusal(error: &Error, id: Option<&RequestId>) -> Bytes {
     let reason = error.reason().as_str();
-    match std::error::Error::source(error) {
-        Some(cause) => tracing::warn!(reason, %error, cause, "request refused"),
-        None => tracing::debug!(reason, %error, "request refused"),
+    match (error.kind(), std::error::Error::source(error)) {
+        (Kind::Unavailable | Kind::Bug, Some(cause)) => {
+            tracing::warn!(reason, %error, cause, "request refused")
+        }
+        (_, cause) => tracing::debug!(reason, %error, cause, "request refused"),
     }
     message::write_error(id, &error.to_rpc())
 }

@@ -142,7 +142,7 @@ impl Pump {
                         "The answer was dropped because the client read too slowly",
                     ));
                     let session = self.outlet.session.label();
-                    tracing::warn!(session, "messages were dropped: the client reads too slowly");
+                    tracing::debug!(session, "messages were dropped: the client reads too slowly");
                 }
                 Item::Close(retry) => return Ended::Closed(retry),
             }

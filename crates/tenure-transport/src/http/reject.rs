@@ -9,7 +9,7 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use tenure_session::message::{self, Malformed};
-use tenure_session::{Error, Reason, RequestId};
+use tenure_session::{Error, Kind, Reason, RequestId};
 
 use super::body::Body;
 
@@ -145,9 +145,15 @@ fn status(reason: Reason) -> StatusCode {
     }
 }
 
+/// What a client did wrong, such as to break off in the middle of a body, it can do as often as it likes: that is no news for
+/// operators.
 fn log(error: &Error, status: StatusCode) {
     let reason = error.reason().as_str();
-    if let Some(cause) = std::error::Error::source(error) {
+    if !matches!(error.kind(), Kind::Unavailable | Kind::Bug) {
+        tracing::debug!(
+            reason, status = status.as_u16(), %error, cause = std::error::Error::source(error), "request refused"
+        );
+    } else if let Some(cause) = std::error::Error::source(error) {
         let mut chain = cause.to_string();
         let mut next = cause.source();
         while let Some(cause) = next {

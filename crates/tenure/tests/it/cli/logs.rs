@@ -1,11 +1,17 @@
 //! Logs: one JSON object a line, and never the name of a session.
 
-use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::process::Stdio;
 
-use super::process::Server;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::Command;
+
+use super::process::{Server, tenure};
 use crate::http2_and_tls::client::{Http2, read_until};
-use crate::support::client::{Ask, connect};
+use crate::support::client::{Ask, Connection, connect};
 use crate::support::session::{Session, initialize, request};
+use crate::support::wait::within;
 
 /// Real traffic of every kind, good and bad, and the secret ids that came up in it.
 async fn traffic(server: &Server) -> Vec<String> {
@@ -121,4 +127,94 @@ async fn nothing_is_an_error_or_a_warning_when_nothing_is_wrong() {
     server.signal("TERM").await;
     let (status, _, logs) = server.ended().await;
     assert_eq!((status.code(), logs.as_str()), (Some(0), ""));
+}
+
+/// Starts a server whose log nobody reads.
+fn unread(level: &str) -> (tokio::process::Child, tokio::process::ChildStderr) {
+    let mut command =
+        tenure(&["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--log-level", level]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let log = child.stderr.take().expect("piped");
+    (child, log)
+}
+
+/// The address of a server.
+async fn address(child: &mut tokio::process::Child) -> SocketAddr {
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let url = within("the address", lines.next_line()).await.unwrap().unwrap();
+    url.trim_start_matches("http://").trim_end_matches("/mcp").parse().unwrap()
+}
+
+/// Sends so many requests that are refused, which makes a line of the log of each.
+async fn be_refused(address: SocketAddr, times: usize) {
+    const AT_ONCE: usize = 100;
+    let bytes = Ask::new("GET", "/mcp").header("Host", "elsewhere.example.com").bytes().repeat(AT_ONCE);
+    let mut connection = Connection::open(address).await;
+    for _ in 0..times / AT_ONCE {
+        connection.write(&bytes).await;
+        for _ in 0..AT_ONCE {
+            assert_eq!(connection.response().await.status(), 403);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_holds_up_no_client_and_says_later_what_it_lacks() {
+    let (mut child, mut log) = unread("debug");
+    let address = address(&mut child).await;
+    // More than a pipe takes, and than waits to be written.
+    be_refused(address, 8000).await;
+    assert_eq!(Ask::new("GET", "/healthz").send(address).await.status(), 200);
+    Session::start(address).await;
+    let mut read = String::new();
+    let mut piece = vec![0; 1 << 16];
+    while !read.contains("lines of the log were dropped, because nobody read it") {
+        let count = within("more of the log", log.read(&mut piece)).await.unwrap();
+        assert!(count > 0, "the log ends without a word of what it lacks");
+        read.push_str(&String::from_utf8_lossy(&piece[..count]));
+    }
+    let sent = Command::new("kill").arg(child.id().unwrap().to_string()).status().await.unwrap();
+    assert!(sent.success());
+    let rest = async {
+        while log.read(&mut piece).await.unwrap() > 0 {}
+        child.wait().await.unwrap()
+    };
+    assert_eq!(within("it ends", rest).await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_does_not_hold_up_the_end() {
+    let (mut child, log) = unread("debug");
+    let address = address(&mut child).await;
+    be_refused(address, 1000).await;
+    let sent = Command::new("kill").arg(child.id().unwrap().to_string()).status().await.unwrap();
+    assert!(sent.success());
+    assert_eq!(within("it ends", child.wait()).await.unwrap().code(), Some(0));
+    drop(log);
+}
+
+#[tokio::test]
+async fn what_clients_do_wrong_fills_no_log() {
+    let server = Server::start(&["--log", "json"]).await;
+    let session = Session::start(server.address()).await;
+    for _ in 0..150 {
+        // Breaks off in the middle of a body.
+        let bytes = session.request(1, "ping", &json!({})).bytes();
+        let mut connection = Connection::open(server.address()).await;
+        connection.write(&bytes[..bytes.len() - 5]).await;
+        drop(connection);
+        session.post_raw("{").send(server.address()).await;
+        session.post_raw(r#"{"jsonrpc":"2.0","id":"none","result":{}}"#).send(server.address()).await;
+        session.resume("garbage").await;
+        session
+            .get()
+            .header("Mcp-Session-Id", "0123456789abcdef0123456789abcdef")
+            .send(server.address())
+            .await;
+        Ask::new("PUT", "/mcp").send(server.address()).await;
+    }
+    server.signal("TERM").await;
+    let (_, _, logs) = server.ended().await;
+    assert!(logs.lines().count() < 20, "{logs}");
 }

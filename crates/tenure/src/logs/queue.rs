@@ -1,0 +1,209 @@
+//! Lines on their way out, and the thread that writes them.
+//!
+//! A write to a pipe that nobody reads waits for ever. So whoever logs puts its line into a queue and goes on, and a
+//! thread of its own writes. The queue holds so many bytes; lines that find it full are dropped and counted, and the log
+//! says how many as soon as it flows again.
+
+use std::io::{self, ErrorKind, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::OWN;
+use super::limit::Limit;
+
+/// What may wait to be written.
+const MOST_BYTES: usize = 1 << 20;
+
+/// What the words of those that end may take beyond that.
+const MOST_LAST_BYTES: usize = 64 << 10;
+
+/// What the buffers keep between two bursts.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// How long it is waited when a reader that does not wait has no room.
+const NO_ROOM: Duration = Duration::from_millis(10);
+
+/// A queue of lines. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Queue(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Notified when there is something to write.
+    some: Condvar,
+    /// Notified when all is written.
+    none: Condvar,
+    limit: Limit,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: Vec<u8>,
+    dropped: u64,
+    is_writing: bool,
+}
+
+impl Queue {
+    /// Starts the thread that writes. It ends with the process.
+    pub(super) fn start(out: impl Write + Send + 'static, limit: Limit) -> io::Result<Self> {
+        let shared = Shared { state: Mutex::default(), some: Condvar::new(), none: Condvar::new(), limit };
+        let queue = Self(Arc::new(shared));
+        let its = queue.clone();
+        std::thread::Builder::new().name("tenure-log".to_owned()).spawn(move || its.run(out))?;
+        Ok(queue)
+    }
+
+    fn push(&self, line: &[u8]) {
+        let mut state = self.0.state.lock();
+        if state.lines.len() + line.len() > MOST_BYTES {
+            state.dropped += 1;
+            return;
+        }
+        state.lines.extend_from_slice(line);
+        drop(state);
+        self.0.some.notify_one();
+    }
+
+    /// Puts in words that must not be dropped, as far as there is room kept for such.
+    pub(super) fn push_anyway(&self, words: &[u8]) {
+        let mut state = self.0.state.lock();
+        let room = (MOST_BYTES + MOST_LAST_BYTES).saturating_sub(state.lines.len());
+        state.lines.extend_from_slice(&words[..words.len().min(room)]);
+        drop(state);
+        self.0.some.notify_one();
+    }
+
+    /// Waits until all is written, at most this long.
+    pub(super) fn flush(&self, limit: Duration) {
+        let mut state = self.0.state.lock();
+        let is_busy = |state: &mut State| state.is_writing || !state.lines.is_empty();
+        self.0.none.wait_while_for(&mut state, is_busy, limit);
+    }
+
+    /// The same at the end of the process: what was left out is told of.
+    pub(super) fn finish(&self, limit: Duration) {
+        self.0.limit.tell_all();
+        self.flush(limit);
+    }
+
+    fn run(self, mut out: impl Write) {
+        let mut lines = Vec::new();
+        loop {
+            let mut state = self.0.state.lock();
+            state.is_writing = false;
+            self.0.none.notify_all();
+            while state.lines.is_empty() {
+                match self.0.limit.is_looked_at_in() {
+                    Some(wait) => {
+                        if self.0.some.wait_for(&mut state, wait).timed_out() {
+                            // Without the lock: what is told comes back as lines.
+                            parking_lot::MutexGuard::unlocked(&mut state, || self.0.limit.tell());
+                        }
+                    }
+                    None => self.0.some.wait(&mut state),
+                }
+            }
+            std::mem::swap(&mut lines, &mut state.lines);
+            state.is_writing = true;
+            let dropped = std::mem::take(&mut state.dropped);
+            drop(state);
+            write_all(&mut out, &lines);
+            lines.clear();
+            lines.shrink_to(KEPT_BYTES);
+            if dropped > 0 {
+                tracing::warn!(target: OWN, dropped, "lines of the log were dropped, because nobody read it");
+            }
+        }
+    }
+}
+
+/// Writes all, however long that takes. If nobody will ever read it there is nobody to tell.
+fn write_all(out: &mut impl Write, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match out.write(bytes) {
+            Ok(0) => return,
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(NO_ROOM),
+            Err(_) => return,
+        }
+    }
+}
+
+/// A line comes in one piece.
+impl Write for &Queue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.push(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Queue {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// A reader that takes a piece whenever it is told to.
+    struct Slow {
+        turns: mpsc::Receiver<()>,
+        read: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Nobody tells it any more: it reads all.
+            let _ = self.turns.recv();
+            self.read.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn slow() -> (Queue, mpsc::Sender<()>, Arc<Mutex<Vec<u8>>>) {
+        let (turn, turns) = mpsc::channel();
+        let read = Arc::default();
+        let out = Slow { turns, read: Arc::clone(&read) };
+        (Queue::start(out, Limit::default()).unwrap(), turn, read)
+    }
+
+    #[test]
+    fn who_logs_does_not_wait_for_who_reads_and_the_queue_is_bounded() {
+        let (queue, turn, read) = slow();
+        let line = [b'x'; 1024];
+        // More than fits, though nothing is read.
+        for _ in 0..3 * MOST_BYTES / line.len() {
+            queue.push(&line);
+        }
+        let waiting = queue.0.state.lock().lines.len();
+        assert!(waiting <= MOST_BYTES, "{waiting}");
+        assert!(queue.0.state.lock().dropped > 0);
+        queue.push_anyway(b"last words\n");
+        queue.flush(Duration::from_millis(10));
+        assert!(read.lock().is_empty(), "a flush does not wait for ever either");
+        drop(turn);
+        queue.flush(Duration::from_secs(60));
+        let read = read.lock();
+        assert!(read.ends_with(b"last words\n"));
+        assert!(read.len() <= 2 * MOST_BYTES + MOST_LAST_BYTES, "{}", read.len());
+    }
+}
