@@ -1,5 +1,9 @@
 //! Every engine against the store port's contract.
 
+#[path = "../examples/own_store.rs"]
+#[expect(dead_code, reason = "as an example it has a `main`")]
+mod own_store;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,6 +17,12 @@ use tenure_testkit::store_contract;
 #[tokio::test]
 async fn memory_keeps_the_contract() {
     store_contract::all(|| Arc::new(Memory::new())).await;
+}
+
+// A7.12: the store that the docs show is one.
+#[tokio::test]
+async fn a7_12_the_store_of_the_example_keeps_the_contract() {
+    store_contract::all(|| Arc::new(own_store::OwnStore::default())).await;
 }
 
 #[tokio::test]

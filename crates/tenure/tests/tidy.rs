@@ -203,3 +203,152 @@ fn every_decision_record_is_numbered_and_listed() {
         assert!(index.contains(&name), "ARCHITECTURE.md does not list docs/design/{name}");
     }
 }
+
+/// The pages of `docs/`, each with its name and text, without the decision records.
+fn pages() -> Vec<(String, String)> {
+    let entries =
+        fs::read_dir(root().join("docs")).expect("docs").map(|entry| entry.expect("an entry").path());
+    let pages = entries.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+    pages.map(|path| (name(&path), read(&path))).collect()
+}
+
+fn page(name: &str) -> String {
+    read(&root().join("docs").join(name))
+}
+
+/// What stands between backticks in a text, without blocks of code.
+fn quoted(text: &str) -> Vec<&str> {
+    let prose = text.split("```").step_by(2);
+    prose.flat_map(|text| text.split('`').skip(1).step_by(2)).collect()
+}
+
+/// The cells of a table's row, without those before the first and after the last bar.
+fn cells(row: &str) -> Vec<&str> {
+    row.trim().trim_matches('|').split(" | ").map(str::trim).collect()
+}
+
+#[test]
+fn every_page_is_listed_and_every_link_between_pages_leads_somewhere() {
+    let readme = read(&root().join("README.md"));
+    let map = read(&root().join("ARCHITECTURE.md"));
+    for (name, text) in pages() {
+        assert!(readme.contains(&format!("(docs/{name})")), "README.md does not link docs/{name}");
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = target.split('#').next().unwrap_or_default();
+            let elsewhere = path.is_empty() || path.contains("://");
+            assert!(elsewhere || root().join("docs").join(path).exists(), "docs/{name} links {target}");
+        }
+    }
+    for (name, text) in [("README.md", readme), ("ARCHITECTURE.md", map)] {
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for target in targets.filter(|target| !target.is_empty() && !target.contains("://")) {
+            assert!(root().join(target).exists(), "{name} links {target}");
+        }
+    }
+}
+
+#[test]
+fn the_docs_name_only_settings_that_there_are() {
+    let reference = page("configuration.md");
+    let keys = reference.split("## Names from elsewhere").next().unwrap_or_default();
+    let keys = keys.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let known: Vec<&str> = keys.collect();
+    let sections: Vec<&str> = known.iter().filter_map(|key| Some(key.split_once('.')?.0)).collect();
+    for (name, text) in pages().into_iter().filter(|(name, _)| name != "configuration.md") {
+        for word in quoted(&text) {
+            let key = word.split([' ', '=']).next().unwrap_or_default();
+            let Some((section, rest)) = key.split_once('.') else { continue };
+            let plain = rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+            if plain && sections.contains(&section) {
+                assert!(known.contains(&key), "docs/{name} names `{key}`, which is no setting");
+            }
+        }
+    }
+}
+
+// A7.12: how to write a store.
+#[test]
+fn a7_12_the_docs_have_every_clause_of_the_port_with_its_test() {
+    let port = read(&root().join("crates/tenure-session/src/port/store.rs"));
+    let number = |text: &str| text.split_once('.').and_then(|(number, _)| number.parse::<u32>().ok());
+    let clauses: Vec<u32> =
+        port.lines().filter_map(|line| number(line.trim().strip_prefix("/// ")?)).collect();
+    let docs = page("own-store.md");
+    let rows: Vec<Vec<&str>> = docs.lines().filter(|line| line.starts_with("| ")).map(cells).collect();
+    let rows: Vec<(u32, &str)> =
+        rows.iter().filter_map(|row| Some((row[0].parse().ok()?, *row.last()?))).collect();
+    assert_eq!(rows.iter().map(|(number, _)| *number).collect::<Vec<_>>(), clauses);
+    let suite = ["store_contract.rs", "store_contract/beside.rs"];
+    let suite = suite.map(|file| read(&root().join("crates/tenure-testkit/src").join(file))).concat();
+    let tests = suite.split("async fn clause_").skip(1).filter_map(|rest| rest.split('(').next());
+    let mut tests: Vec<String> = tests.map(|name| format!("clause_{name}")).collect();
+    let mut written: Vec<String> = rows
+        .iter()
+        .flat_map(|(number, row)| {
+            let names = quoted(row).into_iter().filter(|name| name.starts_with("clause_"));
+            names.inspect(move |name| assert!(name.starts_with(&format!("clause_{number}_")), "{name}"))
+        })
+        .map(str::to_owned)
+        .collect();
+    tests.sort_unstable();
+    written.sort_unstable();
+    assert_eq!(written, tests);
+}
+
+// A7.13: stores compared, by figures that were measured.
+#[test]
+fn a7_13_the_docs_compare_the_stores_by_figures_of_the_benchmarks() {
+    let readme = read(&root().join("README.md"));
+    let docs = page("stores.md");
+    let rows: Vec<Vec<&str>> = docs.lines().filter(|line| line.starts_with('|')).map(cells).collect();
+    assert_eq!(rows[0].len(), 5, "three ways to keep, and one for comparison: {:?}", rows[0]);
+    for about in ["outlives", "found", "read", "written", "capacity", "several nodes", "made for"] {
+        assert!(rows.iter().any(|row| row[0].contains(about)), "no row about {about}");
+    }
+    let figures = rows.iter().skip(2).flat_map(|row| row.get(1..4).unwrap_or_default()).flat_map(|cell| {
+        let words: Vec<&str> = cell.split([' ', ',', ';']).collect();
+        let units = ["µs", "ms", "B", "MiB", "000"];
+        let pairs = words.windows(2).filter(|pair| units.contains(&pair[1]));
+        pairs.map(|pair| pair.join(" ")).collect::<Vec<_>>()
+    });
+    let mut count = 0;
+    for figure in figures {
+        count += 1;
+        let promised = ["100 ms", "256 MiB"].contains(&figure.as_str());
+        assert!(promised || readme.contains(&figure), "README.md has measured no {figure}");
+    }
+    assert!(count > 8, "only {count} figures");
+}
+
+// A8.06: stateless, stateful and hybrid as settings.
+#[test]
+fn a8_06_the_docs_say_how_each_mode_is_set_and_when_to_choose_it() {
+    let docs = page("modes.md");
+    let modes: Vec<Vec<&str>> =
+        docs.lines().filter(|line| line.starts_with("| ")).skip(1).map(cells).collect();
+    let set: Vec<(&str, &str)> = modes.iter().map(|row| (row[0], quoted(row[1])[0])).collect();
+    let eras = [("stateless", "modern"), ("stateful", "legacy"), ("hybrid", "both")];
+    let expected = eras.map(|(mode, era)| (mode, format!("eras = \"{era}\"")));
+    assert_eq!(set, expected.each_ref().map(|(mode, setting)| (*mode, setting.as_str())));
+    for mode in ["Stateless, when", "Stateful, when", "Hybrid, when"] {
+        assert!(docs.lines().any(|line| line.starts_with(mode)), "nothing says when it is {mode}");
+    }
+}
+
+// A13.02, A13.04: what not to keep in a session.
+#[test]
+fn a13_02_the_docs_say_what_does_not_belong_in_a_session() {
+    let docs = page("what-to-keep.md");
+    for word in [
+        "passwords",
+        "vault",
+        "memory:",
+        "store_key_file",
+        "tls.cert",
+        "session.max_lifetime",
+        "128 random bits",
+    ] {
+        assert!(docs.contains(word), "nothing about {word}");
+    }
+}
