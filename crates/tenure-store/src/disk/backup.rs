@@ -19,6 +19,7 @@ use super::layout::{self, Keyspaces};
 use super::load::Load;
 use super::mark::Mark;
 use super::open::{Disk, sync_folder};
+use super::private;
 use super::raw::Stage;
 use super::report::Totals;
 use super::room::{self, Room};
@@ -64,7 +65,7 @@ impl<P: FnMut(Stage)> Copy<P> {
     fn run(mut self) -> Result<Totals, DiskError> {
         let to = self.to.clone();
         let io = DiskError::io(&to);
-        super::open::make_folder(&to).map_err(&io)?;
+        private::make_store(&to).map_err(&io)?;
         if std::fs::read_dir(&to).map_err(&io)?.next().is_some() {
             return Err(io(std::io::ErrorKind::DirectoryNotEmpty.into()));
         }
@@ -77,6 +78,7 @@ impl<P: FnMut(Stage)> Copy<P> {
         drop(fresh);
         Mark::open(&to).and_then(|mut mark| mark.set(batch)).map_err(&io)?;
         std::fs::rename(&making, to.join("data")).map_err(&io)?;
+        private::close(&to).map_err(&io)?;
         sync_folder(&to).map_err(&io)?;
         Ok(totals)
     }

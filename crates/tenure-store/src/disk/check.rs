@@ -18,6 +18,7 @@ use super::gaps::Gaps;
 use super::guard;
 use super::layout;
 use super::mark::Mark;
+use super::private;
 use super::raw::{Entry, Files, Stage};
 use super::report::{Damage, Kind, Report};
 use crate::copy::log_of_rmcp;
@@ -30,7 +31,8 @@ pub fn check(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, D
     let _lock = guard::lock(folder)?;
     let mark = Mark::open(folder).map_err(DiskError::io(folder))?;
     let files = Files::read(&folder.join("data"), &mut progress).map_err(DiskError::io(folder))?;
-    Ok(walk(folder, &files, &mark, &mut Nowhere)?.report)
+    let exposed = private::exposed(folder).map_err(DiskError::io(folder))?;
+    Ok(Report { exposed, ..walk(folder, &files, &mark, &mut Nowhere)?.report })
 }
 
 /// Where what was read goes.

@@ -21,6 +21,7 @@ use super::keeper::Keeper;
 use super::layout::{self, Keyspaces};
 use super::mark::Mark;
 use super::open::{Options, Sync, open_data, sync_folder};
+use super::private::{self, Watch};
 use super::recent::Recent;
 use super::room::{Health, Room};
 use super::tidy::Tidy;
@@ -70,6 +71,7 @@ impl Engine {
         let data = folder.join("data");
         let keyspaces = open_data(folder, &data, options.max_files).map_err(guard::find_files)?;
         let keyspaces = Arc::new(keyspaces);
+        private::close(folder).map_err(&io)?;
         sync_folder(folder).map_err(&io)?;
         let batch = keyspaces.number(layout::META_BATCH).map_err(engine)?.unwrap_or(0);
         if batch < mark.batch() {
@@ -97,7 +99,7 @@ impl Engine {
         let shared = || (Arc::clone(&keyspaces), Arc::clone(&progress), Arc::clone(&room));
         let keeper = {
             let (keyspaces, progress, room) = shared();
-            Keeper { keyspaces, progress, room, mark }
+            Keeper { keyspaces, progress, room, mark, watch: Watch::new(&data) }
         };
         let tidy = {
             let (keyspaces, progress, room) = shared();

@@ -1,4 +1,4 @@
-//! The thread that looks after the store: syncs what was written, raises the mark, watches room and engine.
+//! The thread that looks after the store: syncs what was written, raises the mark, watches room, rights and engine.
 //!
 //! It comes round every 100 ms. A failure of the engine's own threads shows only when it is asked for
 //! something, so it is asked here, whether anybody writes or not.
@@ -13,6 +13,7 @@ use fjall::PersistMode;
 use super::job::Progress;
 use super::layout::Keyspaces;
 use super::mark::Mark;
+use super::private::Watch;
 use super::room::Room;
 
 /// How long after a write its bytes are on the disk at the latest, if nobody waits for that.
@@ -26,6 +27,7 @@ pub(super) struct Keeper {
     pub(super) progress: Arc<Progress>,
     pub(super) room: Arc<Room>,
     pub(super) mark: Mark,
+    pub(super) watch: Watch,
 }
 
 impl Keeper {
@@ -37,6 +39,7 @@ impl Keeper {
             self.room.survey(&self.keyspaces);
             self.sync();
             self.watch(&mut waited);
+            self.watch.round();
             if last {
                 return;
             }

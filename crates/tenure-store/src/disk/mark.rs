@@ -4,11 +4,13 @@
 //! file of its own, beside the data, and is only ever written after a sync, so a store that comes back
 //! behind it has lost something that was safe. Only a repair ever lowers it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
+
+use super::private;
 
 const NAME: &str = "high-water";
 const NUMBERS: &str = "numbers";
@@ -65,7 +67,7 @@ impl Mark {
     pub(super) fn set(&mut self, batch: u64) -> io::Result<()> {
         // Written aside and renamed, so that there is always a whole mark.
         let aside = self.path.with_extension("new");
-        let mut file = File::create(&aside)?;
+        let mut file = private::create(&aside)?;
         file.write_all(&encode(batch))?;
         file.sync_data()?;
         fs::rename(&aside, &self.path)?;

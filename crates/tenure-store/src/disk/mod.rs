@@ -22,6 +22,7 @@ mod load;
 mod log;
 mod mark;
 mod open;
+mod private;
 mod raw;
 mod read;
 mod recent;

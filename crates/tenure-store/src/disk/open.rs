@@ -15,6 +15,7 @@ use super::engine::{Engine, join, thread};
 use super::error::DiskError;
 use super::job::Signal;
 use super::layout::{self, Keyspaces};
+use super::private;
 use super::revive::{Place, Reviver};
 use super::room::Health;
 
@@ -70,7 +71,7 @@ impl Disk {
     /// When it is in use, damaged, of another version, or the folder cannot be used.
     pub fn open_with(folder: &Path, options: Options) -> Result<Self, DiskError> {
         let io = DiskError::io(folder);
-        make_folder(folder).map_err(&io)?;
+        private::make_store(folder).map_err(&io)?;
         let (signals, told) = std_mpsc::channel();
         let engine = Engine::open(folder, options, signals.clone())?;
         let place = Arc::new(Place::new(folder, options, engine));
@@ -112,6 +113,8 @@ pub(super) fn open_data(
     max_files: Option<usize>,
 ) -> Result<Keyspaces, DiskError> {
     let engine = |cause| DiskError::engine(folder, cause);
+    // Ahead of the engine, which would let others in.
+    private::make(data).map_err(DiskError::io(folder))?;
     // Journals are not compressed: the engine begins another one by the bytes that are in the file, and an opening has to go
     // through all that they become. What says the same thing over and over would be gigabytes by then.
     let builder =
@@ -146,14 +149,4 @@ pub(super) fn sync_folder(folder: &Path) -> std::io::Result<()> {
         Some(parent) => std::fs::File::open(parent)?.sync_all(),
         None => Ok(()),
     }
-}
-
-/// Makes the folder of a store, for its owner alone: what clients and servers say to each other is nobody else's
-/// business. One that is there already keeps the rights it has.
-pub(super) fn make_folder(folder: &Path) -> std::io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
 }

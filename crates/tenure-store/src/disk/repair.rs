@@ -14,6 +14,7 @@ use super::guard::{self, REPAIRING};
 use super::load::Load;
 use super::mark::Mark;
 use super::open::sync_folder;
+use super::private;
 use super::raw::{Files, Stage};
 use super::report::{Kind, Report};
 
@@ -24,7 +25,15 @@ const LEAP: u64 = 1 << 32;
 ///
 /// # Errors
 /// When it is in use, of another layout, not there, or the disk fails or is full; then it is as it was.
-pub fn repair(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, DiskError> {
+pub fn repair(folder: &Path, progress: impl FnMut(Stage)) -> Result<Report, DiskError> {
+    let io = DiskError::io(folder);
+    let exposed = private::exposed(folder).map_err(&io)?;
+    let report = mend(folder, progress)?;
+    private::close(folder).map_err(&io)?;
+    Ok(Report { exposed, ..report })
+}
+
+fn mend(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, DiskError> {
     let io = DiskError::io(folder);
     let (data, fresh) = (folder.join("data"), folder.join(REPAIRING));
     if !data.exists() && fresh.exists() {

@@ -116,6 +116,9 @@ pub struct Report {
     pub stale_deadlines: u64,
     /// The sessions and data sessions that are affected, by their labels. Not all, if there are very many.
     pub sessions: BTreeMap<String, Missing>,
+    /// What other users of the machine can read or reach. It is no damage: a server that opens the store takes
+    /// their rights away, and so does a repair.
+    pub exposed: Vec<PathBuf>,
     /// Where a repair left what was there before.
     pub kept: Option<PathBuf>,
 }

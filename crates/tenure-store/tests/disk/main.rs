@@ -13,6 +13,7 @@ mod descriptors;
 mod full;
 mod keep;
 mod power;
+mod private;
 mod sample;
 mod space;
 mod tools;

@@ -1,6 +1,6 @@
 //! What a check of a store found, for people and as JSON.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
@@ -65,6 +65,9 @@ fn render(folder: &Path, report: &Report, work: Work, paint: Paint) -> String {
     if report.sessions.len() > NAMED {
         line(format!("and {} more", words::sessions((report.sessions.len() - NAMED) as u64)));
     }
+    if !report.exposed.is_empty() {
+        line(exposed_words(&report.exposed, work));
+    }
     if let Some(kept) = &report.kept {
         line(format!("what was there before is in `{}`", kept.display()));
     }
@@ -103,6 +106,24 @@ fn missing_words(missing: Missing) -> String {
     ];
     let words: Vec<_> = words.into_iter().filter(|(is_so, _)| *is_so).map(|(_, words)| words).collect();
     if words.is_empty() { "may be affected".to_owned() } else { words.join("; ") }
+}
+
+fn exposed_words(paths: &[PathBuf], work: Work) -> String {
+    if work == Work::Repair {
+        return "other users of this machine could read it; now they cannot".to_owned();
+    }
+    let paths: Vec<String> = paths.iter().map(|path| for_shell(path)).collect();
+    let command = format!("chmod -R go= {}", paths.join(" "));
+    format!(
+        "other users of this machine can read it: run `{command}`, or start a server on it, which does the same"
+    )
+}
+
+/// A path as a shell takes it.
+fn for_shell(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+,@%".contains(letter);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// The report as JSON: what was found, also if it is repaired by now.
@@ -150,6 +171,7 @@ pub(super) fn json(report: &Report, work: Work) -> String {
         "missing_deadlines": report.missing_deadlines,
         "stale_deadlines": report.stale_deadlines,
         "sessions": report.sessions.iter().map(session).collect::<serde_json::Map<String, Value>>(),
+        "exposed": report.exposed,
         "kept": report.kept,
     });
     serde_json::to_string_pretty(&report).expect("a report has a JSON form") + "\n"
@@ -210,6 +232,32 @@ mod tests {
         let text = render(Path::new("/store"), &report, Work::Repair, Paint::of(false));
         assert!(text.starts_with("`/store` is repaired\n"), "{text}");
         assert!(text.ends_with("what was there before is in `/store/data.damaged-1`\n"), "{text}");
+    }
+
+    #[test]
+    fn a_store_that_others_can_read_is_sound_and_comes_with_the_command_that_closes_it() {
+        let told = |exposed: &[&str], work| {
+            let exposed = exposed.iter().map(PathBuf::from).collect();
+            render(Path::new("/store"), &Report { exposed, ..Report::default() }, work, Paint::of(false))
+        };
+        expect_test::expect![[r"
+            `/store` is sound
+              0 sessions, 0 data sessions, 0 tasks, 0 other records, 0 events, 0 B
+              other users of this machine can read it: run `chmod -R go= /store`, or start a server on it, which does the same
+        "]]
+        .assert_eq(&told(&["/store"], Work::Check));
+        expect_test::expect![[r"
+            `/store` is sound
+              0 sessions, 0 data sessions, 0 tasks, 0 other records, 0 events, 0 B
+              other users of this machine can read it: run `chmod -R go= '/it'\''s a store/data' /store/numbers`, or start a server on it, which does the same
+        "]]
+        .assert_eq(&told(&["/it's a store/data", "/store/numbers"], Work::Check));
+        expect_test::expect![[r"
+            `/store` is sound
+              0 sessions, 0 data sessions, 0 tasks, 0 other records, 0 events, 0 B
+              other users of this machine could read it; now they cannot
+        "]]
+        .assert_eq(&told(&["/store"], Work::Repair));
     }
 
     #[test]

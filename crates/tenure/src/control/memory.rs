@@ -1,7 +1,8 @@
 //! The control sockets of servers that keep their sessions in memory: named by server and process, in a folder for this
 //! user alone. There may be several of the same server, and each is gone with its process.
 
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 
 use super::Client;
@@ -20,6 +21,8 @@ pub(crate) struct MemoryServer {
 pub(crate) fn memory_socket(config: &Config) -> Option<PathBuf> {
     let folder = stores::running_folder()?;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    // One that was there may let others in.
+    let made = made.and_then(|()| std::fs::set_permissions(&folder, Permissions::from_mode(0o700)));
     if let Err(error) = made {
         tracing::debug!(folder = %folder.display(), %error, "no folder for a control socket");
         return None;

@@ -17,8 +17,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use self::limit::Limit;
 use self::queue::Queue;
-use crate::failure::Failure;
 use crate::config::{Log, LogFormat};
+use crate::failure::Failure;
 
 /// How long the end of the process waits for what is still to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
