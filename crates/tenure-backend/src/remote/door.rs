@@ -73,6 +73,10 @@ impl Answer {
     }
 }
 
+/// How long a connection is kept that is not used. Servers on Node and on uvicorn close theirs after five seconds. A request
+/// that is sent just then is lost, and whether it was carried out cannot be known. So we close first.
+const IDLE: Duration = Duration::from_secs(3);
+
 impl Door {
     pub(super) fn new(upstream: &Upstream) -> Result<Self, String> {
         // The URL itself stays out of the message: it may carry a key.
@@ -92,6 +96,7 @@ impl Door {
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = Client::builder()
             .connect_timeout(upstream.connect_timeout)
+            .pool_idle_timeout(IDLE)
             // A request that is sent on elsewhere would take our credentials along.
             .redirect(reqwest::redirect::Policy::none())
             .build()
@@ -387,6 +392,25 @@ pub(super) fn may_pass(status: StatusCode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_is_not_used_is_closed_before_its_server_closes_it() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let door = Door::new(&Upstream::new(format!("http://{}/mcp", listener.local_addr().unwrap()))).unwrap();
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut read = [0; 4096];
+            assert!(stream.read(&mut read).await.unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").await.unwrap();
+            let answered = tokio::time::Instant::now();
+            assert_eq!(stream.read(&mut read).await.unwrap(), 0, "closed by the client");
+            answered.elapsed()
+        };
+        let (answer, idle) = tokio::join!(door.client.get(door.url.clone()).send(), server);
+        assert_eq!(answer.unwrap().status(), 200);
+        assert!(idle < Duration::from_secs(5), "{idle:?}");
+    }
 
     #[test]
     fn a_place_has_no_secrets() {
