@@ -24,8 +24,12 @@ fn file() -> Value {
 
 #[test]
 fn the_file_is_made_from_the_types() {
-    let made = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
-    expect_test::expect_file![root().join("docs/data-sessions.schema.json")].assert_eq(&made);
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        let made = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
+        std::fs::write(root().join("docs/data-sessions.schema.json"), made).unwrap();
+    }
+    // By what it says: the order of its members depends on what else is built.
+    assert_eq!(file(), schema(), "`UPDATE_EXPECT=1` writes it anew");
 }
 
 #[test]
