@@ -60,11 +60,11 @@ fn what_is_not_json_rpc_is_refused_with_its_id_where_there_is_one() {
         (r#"{"id":1,"method":"a"}"#, expect![[r#"Envelope("\"jsonrpc\" must be \"2.0\"", Some(1))"#]]),
         (
             r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#,
-            expect![[r#"Envelope("an id is a string or an integer", None)"#]],
+            expect![[r#"Envelope("an id is a string or an integer of at most 1024 bytes", None)"#]],
         ),
         (
             r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#,
-            expect![[r#"Envelope("an id is a string or an integer", None)"#]],
+            expect![[r#"Envelope("an id is a string or an integer of at most 1024 bytes", None)"#]],
         ),
         (
             r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
