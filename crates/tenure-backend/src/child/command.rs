@@ -41,7 +41,7 @@ pub struct ChildLimits {
     pub grace: Duration,
     /// The most memory that it and each of its own children may map. `None`: no limit.
     pub max_memory: Option<u64>,
-    /// The most files that it and each of its own children may have open. `None`: as many as this process.
+    /// The most files that it and each of its own children may have open. `None`: as many as this process may.
     pub max_files: Option<u64>,
     /// How many they may have open at first, until they ask for more. Programs that use `select` do not bear more than
     /// 1,024. `None`: as many as this process.

@@ -235,7 +235,8 @@ keys! {
     "child.max_line": Size<1024> => config.child.max_line_bytes;
     /// The most memory that it may map, and each process that it starts.
     "child.max_memory": Optional<Size<1>> => config.child.max_memory;
-    /// The most files that it may have open, and each process that it starts.
+    /// The most files that it may have open, and each process that it starts. Without it they begin with as many as this
+    /// process did, and may ask for more.
     "child.max_files": Optional<Count<16>> => config.child.max_files;
 
     /// The endpoint of a server that speaks MCP over Streamable HTTP, or over HTTP+SSE of 2024-11-05.
