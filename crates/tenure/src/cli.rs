@@ -29,7 +29,8 @@ mod tools;
 mod usage;
 mod words;
 
-use std::io::Write;
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Config, Log, LogFormat, Sources};
 use crate::failure::Failure;
+use crate::foreign::painted;
 
 /// Keeps MCP sessions: durable, resumable and safe, in front of any MCP server.
 #[derive(Parser, Debug)]
@@ -339,8 +341,7 @@ impl StdioArgs {
 fn load(sources: &Sources) -> Result<Config, Failure> {
     let (config, warnings) = Config::load(sources)?;
     for warning in warnings {
-        // Nobody is left to tell if standard error is gone.
-        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+        note(&format!("warning: {warning}"));
     }
     Ok(config)
 }
@@ -402,7 +403,9 @@ pub fn main() -> ExitCode {
             code
         }
         Err(failure) => {
-            crate::logs::last_words(&failure.to_string());
+            let text = failure.to_string();
+            let text = if std::io::stderr().is_terminal() { painted(&text) } else { Cow::Borrowed(&*text) };
+            crate::logs::last_words(&text);
             ExitCode::FAILURE
         }
     }
@@ -445,9 +448,10 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says something on standard output.
+/// Says something on standard output. Nothing but our colours gets through to a terminal; a file gets all of it.
 fn say(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
+    let text = if out.is_terminal() { painted(text) } else { Cow::Borrowed(text) };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // Whoever read it has seen enough, as `head` does.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -457,10 +461,12 @@ fn say(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Says something beside the result.
+/// Says something beside the result; to a terminal as [`say`] does.
 fn note(text: &str) {
+    let mut out = std::io::stderr();
+    let text = if out.is_terminal() { painted(text) } else { Cow::Borrowed(text) };
     // Nobody is left to tell if standard error is gone.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(out, "{text}");
 }
 
 /// Runs a command that is over soon.

@@ -52,6 +52,7 @@ mod control;
 pub mod demo;
 mod descriptors;
 mod failure;
+mod foreign;
 pub mod logs;
 mod node;
 mod operator;

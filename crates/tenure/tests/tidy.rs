@@ -152,6 +152,21 @@ fn only_one_file_names_concrete_stores_and_backends() {
     }
 }
 
+// Texts of clients and servers pass `foreign` on their way to a terminal.
+#[test]
+fn only_few_files_write_to_standard_output_and_error() {
+    // Printing and logging in general; the address of a server; messages on pipes; bytes and lines for files and pipes.
+    let write = ["cli.rs", "logs/mod.rs", "cli/serve.rs", "cli/stdio.rs", "cli/read.rs", "cli/moving.rs"];
+    let write = write.map(|file| format!("crates/tenure/src/{file}"));
+    for (name, text) in sources("crates/tenure/src") {
+        let looks = ["stdout().is_terminal()", "stderr().is_terminal()"];
+        let code = looks.iter().fold(code(&text), |code, look| code.replace(look, ""));
+        let prints = ["io::stdout()", "io::stderr()", "io::stdout)", "io::stderr)", "println!", "print!("];
+        let found = prints.iter().find(|print| code.contains(*print));
+        assert!(found.is_none() || write.contains(&name), "{name} uses {found:?}; use `say` or `note`");
+    }
+}
+
 #[test]
 fn only_one_file_turns_errors_into_statuses() {
     for (name, text) in sources("crates/tenure-transport/src/http") {

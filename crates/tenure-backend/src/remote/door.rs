@@ -397,7 +397,8 @@ mod tests {
     async fn a_connection_that_is_not_used_is_closed_before_its_server_closes_it() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let door = Door::new(&Upstream::new(format!("http://{}/mcp", listener.local_addr().unwrap()))).unwrap();
+        let door =
+            Door::new(&Upstream::new(format!("http://{}/mcp", listener.local_addr().unwrap()))).unwrap();
         let server = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut read = [0; 4096];

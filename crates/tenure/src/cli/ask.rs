@@ -10,8 +10,8 @@ use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction};
 use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, watch};
 
-use super::words::plain;
 use super::{note, schema};
+use crate::foreign::plain;
 
 /// Asks the user. Clones share the terminal, so that two questions do not mix.
 #[derive(Clone, Debug)]

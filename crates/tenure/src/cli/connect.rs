@@ -17,9 +17,9 @@ use tenure_client::{
 use super::Failure;
 use super::listener::{Listener, Logs};
 use super::target::Target;
-use super::words::plain;
 use crate::config::{parse_duration, write_duration};
 use crate::failure::tidy;
+use crate::foreign::plain;
 
 /// How long a server may take to hear that we are going.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);

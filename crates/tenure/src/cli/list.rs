@@ -15,6 +15,7 @@ use super::progress::Tally;
 use super::reach::{Absent, Reach, StoreArgs};
 use super::table::{Cell, Side, table};
 use super::{Failure, note, say, words};
+use crate::foreign;
 use crate::operator::{LONG, Row, State, now, parse_key};
 use crate::times::{ago, short};
 
@@ -158,7 +159,7 @@ fn render(rows: &[Row], now: Time, paint: Paint) -> String {
     let row = |row: &Row| {
         let mut cells = vec![
             Cell::new(&row.label).tone(Tone::Title),
-            known(row.client.as_deref().map(|name| words::short(&words::plain(name), CLIENT))),
+            known(row.client.as_deref().map(|name| words::short(&foreign::plain(name), CLIENT))),
             known(row.backend.clone()),
             Cell::new(row.owner.as_deref().unwrap_or("anonymous")),
             known(row.revision.clone()),

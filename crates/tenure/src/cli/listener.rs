@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::ask::Asker;
 use super::{note, words};
+use crate::foreign;
 
 /// How finely progress is shown.
 const STEPS: u64 = 1000;
@@ -62,7 +63,7 @@ impl Listener {
     fn show(&self, progress: &ProgressNotificationParam) {
         let Some(bar) = &self.bar else { return };
         if let Some(message) = &progress.message {
-            bar.set_message(words::short(&words::plain(message), MESSAGE));
+            bar.set_message(words::short(&foreign::plain(message), MESSAGE));
         }
         let template = match progress.total.filter(|total| *total > 0.0) {
             Some(total) => {
@@ -131,6 +132,6 @@ impl ClientHandler for Listener {
             Value::String(text) => text,
             data => data.to_string(),
         };
-        self.tell(&words::plain(&format!("{level}{logger}: {data}")));
+        self.tell(&foreign::plain(&format!("{level}{logger}: {data}")));
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::Failure;
+use super::{Failure, note};
 
 /// Ends the process with clap's words, or with better ones.
 pub(super) fn exit(error: &clap::Error) -> ! {
@@ -12,9 +12,7 @@ pub(super) fn exit(error: &clap::Error) -> ! {
         _ => None,
     };
     if let Some(failure) = wrong.and_then(|word| without_dashes(&typed, word)) {
-        use std::io::Write as _;
-        // If standard error is closed, the text is lost.
-        let _ = write!(std::io::stderr(), "{failure}");
+        note(failure.to_string().trim_end());
         // As clap does for every other mistake of this kind.
         std::process::exit(2);
     }

@@ -3,7 +3,7 @@
 //! A file is a session a line, so neither side ever holds more than one of them.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,7 @@ use super::progress::{Progress, Unit};
 use super::reach::{Absent, Reach, StoreArgs};
 use super::sessions::resolve_all;
 use super::{Failure, note, words};
+use crate::foreign;
 use crate::operator::{MAX_LINE_BYTES, Saved, now, parse_key};
 
 /// Rows that are asked for at once.
@@ -50,7 +51,12 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), Failure> {
         names => resolve_all(&reach, names).await?,
     };
     let Some(file) = &args.output else {
-        write(&reach, &keys, &mut std::io::stdout().lock(), |_| {}).await?;
+        let out = std::io::stdout();
+        if out.is_terminal() {
+            write(&reach, &keys, &mut foreign::Lines(out), |_| {}).await?;
+        } else {
+            write(&reach, &keys, &mut out.lock(), |_| {}).await?;
+        }
         return tell_what_is_missing(&reach, args).await;
     };
     let mut out = BufWriter::new(make_private(file)?);

@@ -10,8 +10,9 @@ use super::connect::{ConnectArgs, Connection, as_json, block_on, close, lines, o
 use super::paint::{Paint, Tone};
 use super::table::{Cell, Side, table};
 use super::target::{JarArgs, Target};
-use super::words::{plain, short};
+use super::words::short;
 use super::{Failure, note, say, schema};
+use crate::foreign::plain;
 
 /// Letters of a description that are shown.
 const DESCRIPTION: usize = 70;
@@ -120,7 +121,7 @@ fn render(prompts: &[Value], paint: Paint) -> String {
         let about = text("description").or(text("title")).unwrap_or_default();
         let about = about.trim().lines().next().unwrap_or_default();
         vec![
-            Cell::new(plain(text("name").unwrap_or_default())).tone(Tone::Title),
+            Cell::new(text("name").unwrap_or_default()).tone(Tone::Title),
             Cell::new(if taken.is_empty() { "-".to_owned() } else { taken.join(" ") }),
             Cell::new(short(&plain(about), DESCRIPTION)),
         ]

@@ -13,8 +13,9 @@ use super::connect::{ConnectArgs, Connection, as_json, block_on, close, lines, o
 use super::paint::{Paint, Tone};
 use super::table::{Cell, Side, table};
 use super::target::{JarArgs, Target};
-use super::words::{plain, short};
+use super::words::short;
 use super::{Failure, note, say};
+use crate::foreign::plain;
 
 /// Letters of a description that are shown.
 const DESCRIPTION: usize = 70;
@@ -118,8 +119,8 @@ fn render(resources: &[Value], templates: &[Value], paint: Paint) -> String {
         let about = text("description").or(text("title")).or(text("name")).unwrap_or_default();
         let about = about.trim().lines().next().unwrap_or_default();
         vec![
-            Cell::new(plain(uri)).tone(Tone::Title),
-            Cell::new(plain(text("mimeType").unwrap_or("-"))).tone(Tone::Quiet),
+            Cell::new(uri).tone(Tone::Title),
+            Cell::new(text("mimeType").unwrap_or("-")).tone(Tone::Quiet),
             Cell::new(short(&plain(about), DESCRIPTION)),
         ]
     };

@@ -5,6 +5,7 @@ use tenure_session::port::clock::Time;
 
 use super::list::{state_tone, state_words};
 use super::paint::{Paint, Tone};
+use crate::foreign::plain;
 use crate::operator::{CallView, Detail, Party, State, StreamView, now};
 use crate::times::{ago, date, span, until};
 
@@ -22,17 +23,23 @@ fn render(detail: &Detail, now: Time, paint: Paint) -> String {
     let row = &detail.row;
     let mut text = format!("{}  {}\n", paint.tint(Tone::Title, &row.label), row.key);
     for sign in &detail.signs {
-        text.push_str(&paint.tint(Tone::Odd, &format!("! {sign}")));
+        text.push_str(&paint.tint(Tone::Odd, &plain(&format!("! {sign}"))));
         text.push('\n');
     }
     text.push('\n');
     let when = |time: u64| format!("{} ({})", date(time), ago(time, now));
+    let named = |name: &str| paint.tint(Tone::Quiet, &format!("{name:<13}"));
+    text.push_str(&format!(
+        "  {} {}\n",
+        named("state"),
+        paint.tint(state_tone(row), &plain(&state_words(row)))
+    ));
+    // Clients and servers chose most of the values, and most of the lines below.
     let mut fact = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            text.push_str(&format!("  {} {value}\n", paint.tint(Tone::Quiet, &format!("{name:<13}"))));
+            text.push_str(&format!("  {} {}\n", named(name), plain(&value)));
         }
     };
-    fact("state", Some(paint.tint(state_tone(row), &state_words(row))));
     fact("owner", Some(row.owner.clone().unwrap_or_else(|| "anonymous".to_owned())));
     fact("backend", row.backend.clone());
     fact("revision", row.revision.clone());
@@ -64,7 +71,7 @@ fn render(detail: &Detail, now: Time, paint: Paint) -> String {
     let mut section = |title: &str, lines: Vec<String>| {
         if !lines.is_empty() {
             text.push_str(&format!("\n{}\n", paint.tint(Tone::Title, title)));
-            text.extend(lines.iter().map(|line| format!("  {line}\n")));
+            text.extend(lines.iter().map(|line| format!("  {}\n", plain(line))));
         }
     };
     section("requests in flight", detail.in_flight.iter().map(|call| in_flight(call, now)).collect());
@@ -189,6 +196,23 @@ mod tests {
                 { "number": 7, "open": true, "last": 9, "requests": [call(7, json!({}))] },
             ],
         })));
+    }
+
+    #[test]
+    fn nothing_that_a_client_wrote_steers_the_terminal_or_fakes_a_line() {
+        let evil = "x\u{1b}[2J\u{9b}1m\u{202e}\r\n  state         ended\u{2028}";
+        let call = json!({ "id": evil, "method": evil, "tool": evil, "stream": 7 });
+        let text = shown(json!({
+            "owner": evil, "backend": evil, "revision": evil, "phase": evil, "log_level": evil, "configured": evil,
+            "client": { "name": evil, "version": evil }, "server": { "name": evil, "version": evil },
+            "signs": [evil], "subscriptions": [evil], "metadata": { evil: evil }, "in_flight": [call],
+            "streams": [{ "number": 7, "open": true, "last": 9, "requests": [call] }],
+        }));
+        let steering: Vec<char> =
+            text.chars().filter(|letter| letter.is_control() && *letter != '\n').collect();
+        assert_eq!(steering, ['x'; 0], "{text}");
+        assert!(!text.contains(['\u{202e}', '\u{2028}']), "{text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("  state ")).count(), 1, "{text}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A table on a terminal: columns as wide as what is in them, colours that do not count.
 
 use super::paint::{Paint, Tone};
+use crate::foreign::plain;
 
 /// One field of a table.
 #[derive(Clone, Debug)]
@@ -17,8 +18,9 @@ pub(super) enum Side {
 }
 
 impl Cell {
-    pub(super) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), tone: Tone::Plain }
+    /// A field on one line, whatever stands in it: much of it was written by others.
+    pub(super) fn new(text: impl AsRef<str>) -> Self {
+        Self { text: plain(text.as_ref()), tone: Tone::Plain }
     }
 
     pub(super) fn tone(self, tone: Tone) -> Self {
@@ -64,6 +66,17 @@ mod tests {
             vec![Cell::new(name), Cell::new(count), Cell::new(state).tone(tone)]
         };
         table(&titles, &[row("żółw", "7", "awake", Tone::Good), row("a", "1000000", "", Tone::Bad)], paint)
+    }
+
+    #[test]
+    fn a_field_neither_steers_the_terminal_nor_fakes_a_row() {
+        let titles = [("CLIENT", Side::Left), ("STATE", Side::Left)];
+        let forged = Cell::new("me\u{1b}[2J\u{202e}\ns-00000001  agent").tone(Tone::Title);
+        expect_test::expect![[r"
+            CLIENT                                    STATE
+            me\u001b[2J\u202e\u000as-00000001  agent  awake
+        "]]
+        .assert_eq(&table(&titles, &[vec![forged, Cell::new("awake")]], Paint::of(false)));
     }
 
     #[test]

@@ -11,8 +11,9 @@ use super::connect::{ConnectArgs, block_on, close};
 use super::paint::{Paint, Tone};
 use super::table::{Cell, Side, table};
 use super::target::Target;
-use super::words::{plain, short};
+use super::words::short;
 use super::{Failure, note, say};
+use crate::foreign::plain;
 
 /// Letters of a description that are shown.
 const DESCRIPTION: usize = 90;
@@ -88,7 +89,7 @@ fn render(tools: &[Tool], paint: Paint) -> String {
             false => Cell::new("-").tone(Tone::Quiet),
         };
         vec![
-            Cell::new(plain(&tool.name)).tone(Tone::Title),
+            Cell::new(&tool.name).tone(Tone::Title),
             session,
             Cell::new(short(&plain(first.trim()), DESCRIPTION)),
         ]

@@ -1,4 +1,4 @@
-//! How counts are written, such as `1 session` and `2 sessions`, and what others wrote.
+//! How counts are written, such as `1 session` and `2 sessions`.
 
 /// A count of things, by the words for one and for many of them.
 pub(super) fn count(number: u64, one: &str, many: &str) -> String {
@@ -13,15 +13,6 @@ pub(super) fn sessions(number: u64) -> String {
 /// A count of data sessions.
 pub(super) fn data_sessions(number: u64) -> String {
     count(number, "data session", "data sessions")
-}
-
-/// A text that others wrote, safe to show on a terminal: what would steer it is spelled out.
-pub(super) fn plain(text: &str) -> String {
-    let spelled = |letter: char| match letter.is_control() {
-        true => format!("\\u{:04x}", u32::from(letter)),
-        false => letter.to_string(),
-    };
-    text.chars().map(spelled).collect()
 }
 
 /// As much of a text as fits into so many letters.

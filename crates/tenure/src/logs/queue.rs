@@ -13,6 +13,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::OWN;
 use super::limit::Limit;
+use crate::foreign::Lines;
 
 /// What may wait to be written.
 const MOST_BYTES: usize = 1 << 20;
@@ -147,10 +148,10 @@ impl Write for &Queue {
 }
 
 impl<'a> MakeWriter<'a> for Queue {
-    type Writer = &'a Self;
+    type Writer = Lines<&'a Self>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        self
+        Lines(self)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Prints what a tool answered: its text, its structured content, or all of it.
 
+use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -7,6 +8,7 @@ use serde_json::Value;
 use tenure_client::Dialect;
 
 use crate::cli::{Failure, note, say};
+use crate::foreign::plain_lines;
 
 /// What is printed of a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,14 +76,13 @@ pub(in crate::cli) fn part(content: &Value) -> String {
 }
 
 /// What is printed on standard output.
-pub(in crate::cli) fn for_stdout(text: &str) -> String {
+pub(in crate::cli) fn for_stdout(text: &str) -> Cow<'_, str> {
     for_terminal(text, std::io::stdout().is_terminal())
 }
 
-/// On a terminal, what would steer it is left out; a file gets what the tool gave.
-fn for_terminal(text: &str, is_terminal: bool) -> String {
-    let harmless = |letter: &char| !letter.is_control() || matches!(letter, '\n' | '\t');
-    if is_terminal { text.chars().filter(harmless).collect() } else { text.to_owned() }
+/// On a terminal, what would steer it is spelled out; a file gets what the tool gave.
+fn for_terminal(text: &str, is_terminal: bool) -> Cow<'_, str> {
+    if is_terminal { plain_lines(text) } else { Cow::Borrowed(text) }
 }
 
 #[cfg(test)]
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_terminal_is_not_steered_and_a_file_is_not_edited() {
-        assert_eq!(for_terminal("a\x1b[31m\tb\n", true), "a[31m\tb\n");
+        assert_eq!(for_terminal("a\x1b[31m\tb\u{202e}\n", true), "a\\u001b[31m\tb\\u202e\n");
         assert_eq!(for_terminal("a\x1b[31m\tb\n", false), "a\x1b[31m\tb\n");
     }
 }

@@ -13,6 +13,7 @@ use crate::cli::progress::Tally;
 use crate::cli::reach::{Absent, Reach, StoreArgs};
 use crate::cli::table::{Cell, Side, table};
 use crate::cli::{Failure, note, say, words};
+use crate::foreign;
 use crate::operator::{DataRow, DataState, now, parse_key};
 use crate::times::{ago, until};
 
@@ -122,7 +123,7 @@ fn render(rows: &[DataRow], now: Time, paint: Paint) -> String {
             Cell::new(&row.name).tone(Tone::Title),
             known(row.kind.clone()),
             Cell::new(super::show::owner(row)),
-            known(row.label.as_deref().map(|label| words::short(&words::plain(label), LABEL))),
+            known(row.label.as_deref().map(|label| words::short(&foreign::plain(label), LABEL))),
             Cell::new(state_words(row)).tone(state_tone(row)),
             known(row.created.map(|created| ago(created, now))),
             known(row.last_used.or(row.ended).map(|used| ago(used, now))),

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::cli::paint::{Paint, Tone};
+use crate::foreign::plain;
 use crate::operator::{Named, now};
 use crate::times::{date, until};
 use tenure_session::port::clock::Time;
@@ -23,7 +24,7 @@ fn render(named: &Named, now: Time, paint: Paint) -> String {
     let mut fact = |name: &str, value: &str| {
         text.push_str(&format!("  {} {value}\n", paint.tint(Tone::Quiet, &format!("{name:<13}"))));
     };
-    fact("owner", &super::show::owner(row));
+    fact("owner", &plain(&super::show::owner(row)));
     fact("id", &named.id);
     fact("handle", &named.handle);
     match row.expires {

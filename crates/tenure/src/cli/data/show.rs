@@ -7,7 +7,7 @@ use tenure_session::port::clock::Time;
 
 use super::list::{state_tone, state_words};
 use crate::cli::paint::{Paint, Tone};
-use crate::cli::words;
+use crate::foreign::plain;
 use crate::operator::{Contents, DataDetail, DataRow, DataState, now};
 use crate::times::{ago, date, span, until};
 
@@ -42,7 +42,7 @@ pub(super) fn text(detail: &DataDetail) -> String {
 
 /// Whose it is.
 pub(super) fn owner(row: &DataRow) -> String {
-    row.owner.as_deref().map_or_else(|| "anonymous".to_owned(), words::plain)
+    row.owner.clone().unwrap_or_else(|| "anonymous".to_owned())
 }
 
 fn render(detail: &DataDetail, now: Time, paint: Paint) -> String {
@@ -50,15 +50,17 @@ fn render(detail: &DataDetail, now: Time, paint: Paint) -> String {
     let mut text = format!("{}  {}\n\n", paint.tint(Tone::Title, &row.name), row.key);
     let before = |time: u64| format!("{} ({})", date(time), ago(time, now));
     let behind = |time: u64| format!("{} ({})", date(time), until(time, now));
+    let named = |name: &str| paint.tint(Tone::Quiet, &format!("{name:<13}"));
+    text.push_str(&format!("  {} {}\n", named("state"), paint.tint(state_tone(row), &state_words(row))));
+    // Clients chose some of the values.
     let mut fact = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            text.push_str(&format!("  {} {value}\n", paint.tint(Tone::Quiet, &format!("{name:<13}"))));
+            text.push_str(&format!("  {} {}\n", named(name), plain(&value)));
         }
     };
-    fact("state", Some(paint.tint(state_tone(row), &state_words(row))));
     fact("kind", row.kind.clone());
     fact("owner", Some(owner(row)));
-    fact("label", row.label.as_deref().map(words::plain));
+    fact("label", row.label.clone());
     fact("created", row.created.map(before));
     fact("last used", row.last_used.map(before));
     match row.state {
@@ -80,7 +82,7 @@ fn render(detail: &DataDetail, now: Time, paint: Paint) -> String {
     }
     fact("holds", row.bytes.map(|bytes| HumanBytes(bytes).to_string()));
     fact("edition", row.edition.map(|edition| edition.to_string()));
-    fact("hints", detail.hints.as_ref().map(|hints| words::plain(&hints.to_string())));
+    fact("hints", detail.hints.as_ref().map(ToString::to_string));
     match &detail.contents {
         None => {}
         Some(contents) => {
@@ -108,7 +110,7 @@ fn lines(contents: &Contents) -> Vec<String> {
         Contents::Text(text) => {
             let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
             let text = if is_json { indented(text) } else { text.clone() };
-            text.lines().map(words::plain).collect()
+            text.lines().map(plain).collect()
         }
     }
 }

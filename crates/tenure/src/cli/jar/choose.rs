@@ -6,8 +6,9 @@ use tenure_client::{Book, Create, Error, Jar, Kind, Options, Server, SessionId};
 use super::{ClearArgs, find, short_id, split};
 use crate::cli::connect::{ConnectArgs, Connection, close, session_failure};
 use crate::cli::target::{JarArgs, Target, moment};
-use crate::cli::words::{plain, sessions};
+use crate::cli::words::sessions;
 use crate::cli::{Failure, note, say};
+use crate::foreign::plain;
 
 /// What the jar says of sessions that are put aside.
 const CLEARED: &str = "cleared";

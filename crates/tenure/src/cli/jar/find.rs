@@ -12,7 +12,7 @@ pub(in crate::cli) fn short_id(id: &str) -> String {
     let shown = SHOWN.min(id.chars().count() / 2);
     let mut text: String = id.chars().take(shown).collect();
     text.push('…');
-    crate::cli::words::plain(&text)
+    crate::foreign::plain(&text)
 }
 
 /// The session whose id is this or begins like this, among those of one server, or of all if none is named.

@@ -11,8 +11,9 @@ use super::short_id;
 use crate::cli::paint::{Paint, Tone};
 use crate::cli::table::{Cell, Side, table};
 use crate::cli::target::{JarArgs, moment, shown_url};
-use crate::cli::words::{plain, short};
+use crate::cli::words::short;
 use crate::cli::{Failure, note, say};
+use crate::foreign::plain;
 use crate::operator::now;
 use crate::times::{ago, until};
 

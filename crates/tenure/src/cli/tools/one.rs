@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::cli::paint::{Paint, Tone};
 use crate::cli::schema;
 use crate::cli::table::{Cell, Side, table};
-use crate::cli::words::plain;
+use crate::foreign::plain;
 
 pub(super) fn render(tool: &Value, paint: Paint) -> String {
     let text = |key: &str| tool[key].as_str().map(str::trim).filter(|text| !text.is_empty());
@@ -42,10 +42,10 @@ fn section(title: &str, object: &Value, paint: Paint) -> String {
             about.push_str(&format!("{space}[default: {}]", schema::written(default)));
         }
         vec![
-            Cell::new(plain(name)).tone(Tone::Title),
-            Cell::new(plain(&schema::in_words(schema))),
+            Cell::new(name).tone(Tone::Title),
+            Cell::new(&schema::in_words(schema)),
             Cell::new(if required(name) { "required" } else { "-" }),
-            Cell::new(plain(&about)),
+            Cell::new(&about),
         ]
     };
     let titles =
