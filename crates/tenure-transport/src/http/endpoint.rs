@@ -142,7 +142,7 @@ impl Endpoint {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        let page = match self.admit(&parts, self.methods()) {
+        let page = match self.admit(&parts, remote, self.methods()) {
             ControlFlow::Continue(page) => page,
             ControlFlow::Break(response) => return response,
         };
@@ -167,10 +167,11 @@ impl Endpoint {
     pub(super) fn admit(
         &self,
         parts: &http::request::Parts,
+        remote: Option<&Remote>,
         methods: &'static str,
     ) -> ControlFlow<Response<Body>, Option<Page>> {
         let page = self.page(&parts.headers);
-        if let Err(error) = guard::check_host(&parts.headers, parts.uri.authority(), &self.0.rules.hosts) {
+        if let Err(error) = guard::check_host(parts, remote, &self.0.rules.hosts) {
             self.tell_refused(&error, parts);
             return ControlFlow::Break(cors::readable(reject(&error, None), page.ok().flatten()));
         }

@@ -1,23 +1,25 @@
 //! Which hosts and origins may talk to us: the defence against DNS rebinding.
 //!
 //! A browser page of any site can make a browser connect to a loopback server by rebinding its name,
-//! but it cannot make the browser lie about `Host` or `Origin`. Both are checked, each by itself.
+//! but it cannot make the browser lie about `Host` or `Origin`. Both are checked, each by itself. Any other client can write
+//! what it likes there, so a name of this machine counts only for a peer that is on this machine.
 
 use std::net::IpAddr;
 
-use http::HeaderMap;
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
+use http::{HeaderMap, Version, request};
 use tenure_session::{Error, Reason};
 
 use super::cors::Page;
+use super::endpoint::Remote;
 
 /// The `Host` values that are answered.
 #[derive(Clone, Debug)]
 pub enum AllowedHosts {
-    /// Loopback names and addresses, any port.
+    /// Loopback names and addresses, any port, from peers on this machine.
     Loopback,
-    /// Loopback and these, with or without port; without one, any port.
+    /// The same, and these from anywhere, with or without port; without one, any port.
     List(Vec<String>),
     /// Everything; for servers behind a proxy that checks.
     Any,
@@ -34,15 +36,47 @@ pub enum AllowedOrigins {
     Any,
 }
 
+/// From where a request comes, as far as that is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Peer {
+    /// From this machine, or a server of others took it and does not say.
+    Near,
+    /// From another one.
+    Far,
+}
+
+impl Peer {
+    fn of(remote: Option<&Remote>) -> Self {
+        // A socket for both kinds of address shows 127.0.0.1 as one of IPv6.
+        let is_near = remote.is_none_or(|remote| remote.address.ip().to_canonical().is_loopback());
+        if is_near { Self::Near } else { Self::Far }
+    }
+}
+
 /// Checks the host that a request is for.
 pub(super) fn check_host(
-    headers: &HeaderMap,
-    authority: Option<&Authority>,
+    parts: &request::Parts,
+    remote: Option<&Remote>,
     hosts: &AllowedHosts,
 ) -> Result<(), Error> {
-    let host = host(headers, authority);
-    if !host.is_none_or(|host| hosts.allow(host)) {
+    // A server of others has its own way with HTTP.
+    if remote.is_some() {
+        check_one_host(parts.version, &parts.headers)?;
+    }
+    let host = host(&parts.headers, parts.uri.authority());
+    if !host.is_none_or(|host| hosts.allow(host, Peer::of(remote))) {
         return Err(Error::new(Reason::HostNotAllowed, "This Host is not served here"));
+    }
+    Ok(())
+}
+
+/// Checks that a request says which host it is for, and once: proxies in front of us may go by another one.
+pub(super) fn check_one_host(version: Version, headers: &HeaderMap) -> Result<(), Error> {
+    let mut hosts = headers.get_all(HOST).iter();
+    // Of the versions after it, the request itself says it; the one before it need not.
+    let is_missing = hosts.next().is_none() && version == Version::HTTP_11;
+    if is_missing || hosts.next().is_some() {
+        return Err(Error::new(Reason::InvalidRequest, "A request has one Host header, no more and no less"));
     }
     Ok(())
 }
@@ -69,14 +103,14 @@ pub(super) fn host<'a>(headers: &'a HeaderMap, authority: Option<&'a Authority>)
 }
 
 impl AllowedHosts {
-    fn allow(&self, host: &str) -> bool {
+    fn allow(&self, host: &str, peer: Peer) -> bool {
         let listed = match self {
             Self::Any => return true,
             Self::Loopback => &[][..],
             Self::List(hosts) => hosts,
         };
         let name = without_port(host);
-        is_loopback(name)
+        (peer == Peer::Near && is_loopback(name))
             || listed
                 .iter()
                 .any(|allowed| allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name))
@@ -135,10 +169,39 @@ mod tests {
             ("", false),
         ];
         for (host, expected) in table {
-            assert_eq!(own.allow(host), expected, "{host}");
+            assert_eq!(own.allow(host, Peer::Near), expected, "{host}");
         }
-        assert!(!AllowedHosts::Loopback.allow("mcp.example.com"));
-        assert!(AllowedHosts::Any.allow("evil.example.com"));
+        assert!(!AllowedHosts::Loopback.allow("mcp.example.com", Peer::Near));
+        assert!(AllowedHosts::Any.allow("evil.example.com", Peer::Far));
+    }
+
+    #[test]
+    fn a_name_of_this_machine_counts_only_for_peers_on_it() {
+        let request = |host: &str| {
+            let request = http::Request::post("/mcp").header(HOST, host).body(()).unwrap();
+            request.into_parts().0
+        };
+        let from = |peer: &str| Some(Remote::new(format!("{peer}:5000").parse().unwrap(), "http"));
+        let listed = AllowedHosts::List(vec!["mcp.example.com".into()]);
+        let named = AllowedHosts::List(vec!["localhost".into()]);
+        let table = [
+            ("localhost", "127.0.0.1", &AllowedHosts::Loopback, true),
+            ("localhost", "[::1]", &AllowedHosts::Loopback, true),
+            ("localhost", "[::ffff:127.0.0.1]", &AllowedHosts::Loopback, true),
+            ("localhost", "192.0.2.7", &AllowedHosts::Loopback, false),
+            ("127.0.0.1:8484", "192.0.2.7", &AllowedHosts::Loopback, false),
+            ("[::1]", "[2001:db8::7]", &AllowedHosts::Loopback, false),
+            ("localhost", "[::ffff:192.0.2.7]", &AllowedHosts::Loopback, false),
+            ("localhost", "192.0.2.7", &listed, false),
+            ("mcp.example.com", "192.0.2.7", &listed, true),
+            ("localhost", "192.0.2.7", &named, true),
+            ("localhost", "192.0.2.7", &AllowedHosts::Any, true),
+        ];
+        for (host, peer, hosts, expected) in table {
+            let checked = check_host(&request(host), from(peer).as_ref(), hosts);
+            assert_eq!(checked.is_ok(), expected, "{host} from {peer} where {hosts:?} may");
+        }
+        assert!(check_host(&request("localhost"), None, &AllowedHosts::Loopback).is_ok(), "it is not said");
     }
 
     #[test]

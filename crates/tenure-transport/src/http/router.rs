@@ -19,6 +19,8 @@ use super::body::Body;
 use super::cors;
 use super::doors::{Doorkeeper, Doors};
 use super::endpoint::{Endpoint, Remote};
+use super::guard;
+use super::reject::reject;
 
 /// Everything the server answers; a `tower` service. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -96,6 +98,9 @@ impl Router {
     /// Answers a request for what is beside the endpoints. Everybody may have it; pages of other origins may not read it.
     fn beside<B>(&self, request: &Request<B>) -> Response<Body> {
         let (method, path) = (request.method(), request.uri().path());
+        if let Err(error) = guard::check_one_host(request.version(), request.headers()) {
+            return reject(&error, None);
+        }
         // A page that looks for something here has to be able to read that it is not here.
         let page = self.mcp.page(request.headers()).unwrap_or_default();
         if let Some(response) =

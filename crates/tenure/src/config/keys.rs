@@ -166,7 +166,8 @@ keys! {
     /// The PEM file with the private key. Needs `tls.cert` too.
     "tls.key": Optional<File> => tls_key;
 
-    /// Hosts that are answered besides loopback, with or without port. `*` alone answers every host,
+    /// Hosts that are answered besides loopback, with or without port. Loopback names count for clients on this machine
+    /// alone; name `localhost` here for those that come through the port of a container. `*` alone answers every host,
     /// which is safe only behind a proxy that checks.
     "http.allowed_hosts": Hosts => config.rules.hosts;
     /// Origins whose pages are answered besides those of loopback, as browsers send them. Browsers are told so. `*`

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::routing::get;
+use axum::{Extension, Router};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tenure::{MountedNode, Node};
@@ -18,7 +18,7 @@ use tenure_session::state::{StateLimits, States};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_store::open::{Options, open};
-use tenure_transport::http::{Endpoint, Rules};
+use tenure_transport::http::{Endpoint, Remote, Rules};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
@@ -61,6 +61,30 @@ async fn the_endpoint_can_be_mounted_in_an_axum_router() {
     assert_eq!(stream.rest().await, Vec::<String>::new());
     assert_eq!(session.get().send(address).await.fault().2, "session_deleted");
     assert_eq!(sessions.tallies().sessions, 0);
+}
+
+#[tokio::test]
+async fn a_peer_on_another_machine_does_not_pass_for_one_on_this() {
+    let store = open("memory:", Options::default()).await.unwrap().store;
+    let backend = Arc::new(tenure::demo::backend());
+    let limits = Limits::default();
+    let sessions = Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits });
+    let statuses = async |peer: &str| {
+        let remote = Remote::new(peer.parse().unwrap(), "http");
+        let endpoint = Endpoint::new(sessions.clone(), Rules::default());
+        let router = Router::new().route_service("/mcp", endpoint).layer(Extension(remote));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let _serving =
+            AbortOnDropHandle::new(tokio::spawn(async move { axum::serve(listener, router).await }));
+        let mut statuses = Vec::new();
+        for host in ["localhost", "127.0.0.1:8484", "[::1]"] {
+            statuses.push(initialize("2025-11-25").header("Host", host).send(address).await.status());
+        }
+        statuses
+    };
+    assert_eq!(statuses("127.0.0.1:5000").await, [200; 3]);
+    assert_eq!(statuses("192.0.2.7:5000").await, [403; 3]);
 }
 
 /// A node in an axum router, at its own paths and at another one.

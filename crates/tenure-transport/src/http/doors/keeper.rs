@@ -109,7 +109,7 @@ impl Doorkeeper {
     {
         let (parts, body) = request.into_parts();
         let methods = self.methods(door);
-        let page = match endpoint.admit(&parts, methods) {
+        let page = match endpoint.admit(&parts, remote, methods) {
             ControlFlow::Continue(page) => page,
             ControlFlow::Break(response) => return response,
         };

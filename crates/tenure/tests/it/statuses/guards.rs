@@ -129,3 +129,21 @@ async fn the_host_of_an_absolute_target_is_the_one_that_counts() {
     assert_eq!(status("http://evil.example.com/mcp", "localhost").await, 403);
     assert_eq!(status("http://localhost/mcp", "localhost").await, 200);
 }
+
+#[tokio::test]
+async fn a_request_without_a_host_or_with_two_is_400() {
+    let node = demo().await;
+    let asks = [initialize("2025-11-25"), Ask::new("GET", "/healthz"), Ask::new("GET", "/nowhere")];
+    for ask in asks {
+        for bad in [ask.clone().without("Host"), ask.clone().another("Host", "localhost")] {
+            let fault = bad.clone().send(node.address()).await.fault();
+            assert_eq!(fault, (400, -32600, "invalid_request".to_owned()), "{bad:?}");
+        }
+        // Before HTTP/1.1 there was no such header.
+        let text = String::from_utf8(ask.without("Host").bytes()).unwrap();
+        let mut connection = Connection::open(node.address()).await;
+        connection.write(text.replacen("HTTP/1.1", "HTTP/1.0", 1).as_bytes()).await;
+        assert_ne!(connection.response().await.status(), 400, "{text}");
+    }
+    assert_eq!(node.sessions().tallies().created, 1, "the one of HTTP/1.0");
+}
