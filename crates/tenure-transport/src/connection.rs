@@ -20,7 +20,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use pin_project_lite::pin_project;
 use tenure_session::budget::Unread;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -30,6 +30,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::http::{Body, Remote, Router, Seat, Stalled};
+use crate::idle::{Idle, Streams};
 use crate::opening::{Opening, Protocol};
 use crate::reserve::Spare;
 use crate::serve::{Kept, Stages};
@@ -40,8 +41,9 @@ pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 /// How connections are served.
 pub(crate) struct Http {
     pub(crate) http1: http1::Builder,
-    pub(crate) http2: http2::Builder<TokioExecutor>,
-    /// How long a client may take to show its protocol.
+    /// Makes one for the streams of one connection.
+    pub(crate) http2: Box<dyn Fn(Streams) -> http2::Builder<Streams> + Send + Sync>,
+    /// How long a client may take to show its protocol, and how long one of HTTP/2 may have no stream open.
     pub(crate) opening: Duration,
 }
 
@@ -123,8 +125,13 @@ enum State<W: Wire> {
     Opening(Opening<W>, Arc<Http>, Answers),
     Http1(http1::UpgradeableConnection<Io<W>, Answers>),
     // Boxed, because few connections are of this kind, and each of the others would need room for it.
-    Http2(Pin<Box<http2::Connection<Io<W>, Answers, TokioExecutor>>>),
+    Http2(Box<Http2<W>>),
     Over,
+}
+
+struct Http2<W: Wire> {
+    connection: Pin<Box<http2::Connection<Io<W>, Answers, Streams>>>,
+    idle: Idle,
 }
 
 impl<W: Wire> Future for Connection<W> {
@@ -164,10 +171,14 @@ impl<W: Wire> Future for Connection<W> {
                 let ended = this.state.take();
                 Poll::Ready(if this.talk.is_kept() { Ok(ended.pass_on()?) } else { Ok(None) })
             }
-            State::Http2(connection) => {
-                ready!(connection.as_mut().poll(cx))?;
-                Poll::Ready(Ok(None))
-            }
+            State::Http2(http2) => loop {
+                if let Poll::Ready(ended) = http2.connection.as_mut().poll(cx) {
+                    return Poll::Ready(Ok(ended.map(|()| None)?));
+                }
+                ready!(http2.idle.poll(cx));
+                // Its client is told not to use it any more, and then it ends.
+                http2.connection.as_mut().graceful_shutdown();
+            },
             State::Opening(..) | State::Over => Poll::Ready(Ok(None)),
         }
     }
@@ -183,7 +194,12 @@ impl<W: Wire> State<W> {
         let io = TokioIo::new(Opened { inner, read: read.freeze(), talk: Arc::clone(talk) });
         match protocol {
             Protocol::Http1 => Self::Http1(http.http1.serve_connection(io, answers).with_upgrades()),
-            Protocol::Http2 => Self::Http2(Box::pin(http.http2.serve_connection(io, answers))),
+            Protocol::Http2 => {
+                let streams = Streams::default();
+                let idle = Idle::new(streams.clone(), http.opening);
+                let connection = Box::pin((http.http2)(streams).serve_connection(io, answers));
+                Self::Http2(Box::new(Http2 { connection, idle }))
+            }
         }
     }
 
@@ -191,7 +207,7 @@ impl<W: Wire> State<W> {
     fn tell(&mut self) {
         match self {
             Self::Http1(connection) => Pin::new(connection).graceful_shutdown(),
-            Self::Http2(connection) => connection.as_mut().graceful_shutdown(),
+            Self::Http2(http2) => http2.connection.as_mut().graceful_shutdown(),
             Self::Opening(..) | Self::Over => {}
         }
     }

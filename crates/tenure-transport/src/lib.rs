@@ -7,6 +7,7 @@
 mod connection;
 mod duplex;
 pub mod http;
+mod idle;
 mod opening;
 mod reserve;
 mod seats;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use pin_project_lite::pin_project;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -284,14 +284,18 @@ fn http(bounds: &Bounds) -> Http {
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.header_timeout)
         .max_buf_size(bounds.max_header_bytes.max(8192));
-    let mut http2 = http2::Builder::new(TokioExecutor::new());
-    http2
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(Duration::from_secs(30)))
-        .keep_alive_timeout(Duration::from_secs(20))
-        .max_header_list_size(u32::try_from(bounds.max_header_bytes).unwrap_or(u32::MAX))
-        .max_concurrent_streams(256);
-    Http { http1, http2, opening: bounds.header_timeout }
+    let max_header_bytes = u32::try_from(bounds.max_header_bytes).unwrap_or(u32::MAX);
+    let http2 = move |streams| {
+        let mut http2 = http2::Builder::new(streams);
+        http2
+            .timer(TokioTimer::new())
+            .keep_alive_interval(Some(Duration::from_secs(30)))
+            .keep_alive_timeout(Duration::from_secs(20))
+            .max_header_list_size(max_header_bytes)
+            .max_concurrent_streams(256);
+        http2
+    };
+    Http { http1, http2: Box::new(http2), opening: bounds.header_timeout }
 }
 
 /// Runs a connection as a task of its own.

@@ -180,7 +180,7 @@ keys! {
     /// How often a quiet stream gets a comment, so that proxies do not close it.
     "http.keep_alive": Span => config.rules.keep_alive;
     /// How long the headers of a request may take, and how long a connection may be idle between two
-    /// requests.
+    /// requests. In HTTP/2, how long there may be no request under way.
     "http.header_timeout": Span => config.bounds.header_timeout;
     /// The most header bytes of a request; at least 8KiB.
     "http.max_header": Size<8192> => config.bounds.max_header_bytes;

@@ -18,7 +18,7 @@ pub(crate) struct Http2 {
     sender: http2::SendRequest<Full<Bytes>>,
     origin: String,
     pub(crate) session: Option<String>,
-    _driver: AbortOnDropHandle<Result<(), hyper::Error>>,
+    driver: AbortOnDropHandle<Result<(), hyper::Error>>,
 }
 
 impl Http2 {
@@ -33,7 +33,15 @@ impl Http2 {
         let handshake = builder.initial_stream_window_size(bytes).handshake(TokioIo::new(io));
         let (sender, connection) = within("the preface", handshake).await.expect("HTTP/2");
         let driver = AbortOnDropHandle::new(tokio::spawn(connection));
-        Self { sender, origin: origin.to_owned(), session: None, _driver: driver }
+        Self { sender, origin: origin.to_owned(), session: None, driver }
+    }
+
+    /// Waits until the server ends the connection.
+    pub(crate) async fn ended(self) {
+        let Self { sender, driver, .. } = self;
+        // The connection is over either way, with an error or without.
+        drop(within("the end of the connection", driver).await.expect("no panic"));
+        drop(sender);
     }
 
     /// Opens a session and says `notifications/initialized`.

@@ -209,3 +209,18 @@ async fn delete_is_204_and_stopping_ends_streams_in_good_order() {
     assert_eq!(gone.status(), 404);
     assert_eq!(json(gone).await["error"]["data"]["reason"], "session_deleted");
 }
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_is_asked_ends_and_one_with_a_stream_stays() {
+    let node = demo_with(&[("http.header_timeout", "1s")]).await;
+    let mut listening = connect(node.address()).await;
+    listening.start().await;
+    let mut stream = listening.get(&[]).await.into_body();
+    read_until(&mut stream, "data: \n\n").await;
+    let mut quiet = connect(node.address()).await;
+    quiet.start().await;
+    let silent = connect(node.address()).await;
+    tokio::join!(quiet.ended(), silent.ended());
+    // It is older than they are, and has been as quiet.
+    assert_eq!(listening.post(&request(1, "ping", &json!({}))).await.status(), 200);
+}
