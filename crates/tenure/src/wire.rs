@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, NotFound, Warden};
+use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, Inherit, NotFound, Warden};
 use tenure_backend::merge::{Member, MergedBackend};
 use tenure_backend::remote::{self, RemoteBackend};
 use tenure_backend::routes::Routes;
@@ -40,7 +40,7 @@ use tenure_transport::tls::{self, TlsAcceptor};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use crate::config::{Behind, Child, Config, Durability, Offer, Speaks, Upstream};
+use crate::config::{Behind, Child, Config, Durability, Inherited, Offer, Speaks, Upstream};
 use crate::control::{KeptConnections, Predecessor};
 use crate::failure::Failure;
 use crate::{servers, stores};
@@ -135,7 +135,7 @@ fn child(
     wardens: &Wardens,
     whole: &Config,
 ) -> Result<Arc<dyn Backend>, Failure> {
-    let mut command = found_command(config)?;
+    let mut command = found_command(config, whole)?;
     command.name = name.cloned();
     command.limits.start_timeout = start_timeout(whole);
     command.limits.first_files = whole.descriptors.of_child;
@@ -230,8 +230,8 @@ fn upstream(url: &str, config: &Upstream, whole: &Config) -> Result<Arc<dyn Back
 }
 
 /// The command of a child whose program is there.
-fn found_command(child: &Child) -> Result<ChildCommand, Failure> {
-    let command = child_command(child)?;
+fn found_command(child: &Child, whole: &Config) -> Result<ChildCommand, Failure> {
+    let command = child_command(child, whole)?;
     command.find().map_err(|why| cannot_run(&command, &why))?;
     Ok(command)
 }
@@ -263,7 +263,7 @@ pub(crate) fn look_for_parts(config: &Config) -> Result<(), Failure> {
         let found = match &elsewhere.url {
             Some(url) => upstream(url, elsewhere, config).map(drop),
             None if program.command.is_empty() => Ok(()),
-            None => found_command(program).map(drop),
+            None => found_command(program, config).map(drop),
         };
         found.map_err(|failure| match name {
             Some(name) => Failure::new(format!("backend `{name}`")).caused_by(failure),
@@ -278,7 +278,7 @@ pub(crate) fn look_for_parts(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-fn child_command(child: &Child) -> Result<ChildCommand, Failure> {
+fn child_command(child: &Child, whole: &Config) -> Result<ChildCommand, Failure> {
     let [program, arguments @ ..] = &child.command[..] else {
         return Err(Failure::new("there is no command to run"));
     };
@@ -292,6 +292,10 @@ fn child_command(child: &Child) -> Result<ChildCommand, Failure> {
     });
     Ok(ChildCommand {
         environment: environment.collect::<Result<_, _>>()?,
+        inherit: match &child.inherit {
+            Inherited::All => Inherit::AllBut(whole.secret_variables()),
+            Inherited::Only(names) => Inherit::Only(names.clone()),
+        },
         folder: child.folder.clone(),
         is_shared: child.share,
         limits: ChildLimits {

@@ -1,7 +1,12 @@
 //! What to run, and within which bounds.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Variables that programs cannot do without: where things are, who the user is, how to write.
+const ALWAYS: [&str; 11] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"];
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -12,14 +17,38 @@ pub struct ChildCommand {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Variables that are set beside those of this process.
+    /// Variables that are set beside those that it inherits.
     pub environment: Vec<(String, String)>,
+    /// Which variables of this process it inherits.
+    pub inherit: Inherit,
     /// The folder it runs in; this process's by default.
     pub folder: Option<PathBuf>,
     /// Whether all sessions share one. Only for servers that keep nothing for a single client.
     pub is_shared: bool,
     /// Its bounds.
     pub limits: ChildLimits,
+}
+
+/// Which variables of this process a child inherits. None of them steers this process (`TENURE_…`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Inherit {
+    /// All but these: secrets that are meant for others.
+    AllBut(Vec<String>),
+    /// These, and the few that programs cannot do without, such as `PATH` and `HOME`.
+    Only(Vec<String>),
+}
+
+impl Inherit {
+    /// Whether a variable is inherited.
+    pub(super) fn has(&self, name: &OsStr) -> bool {
+        let is_among = |names: &[String]| names.iter().any(|one| name == one.as_str());
+        let is_ours = name.as_encoded_bytes().starts_with(b"TENURE_");
+        let is_inherited = match self {
+            Self::AllBut(secrets) => !is_among(secrets),
+            Self::Only(names) => is_among(names) || ALWAYS.iter().any(|one| name == *one),
+        };
+        is_inherited && !is_ours
+    }
 }
 
 /// The bounds of a child.
@@ -72,9 +101,28 @@ impl ChildCommand {
             program: program.into(),
             arguments: arguments.into_iter().map(Into::into).collect(),
             environment: Vec::new(),
+            inherit: Inherit::AllBut(Vec::new()),
             folder: None,
             is_shared: false,
             limits: ChildLimits::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_inherits_what_it_may_and_never_what_steers_us() {
+        let of = |inherit: &Inherit| {
+            let all = ["PATH", "HOME", "API_KEY", "OTHER", "TENURE_STORE"];
+            all.into_iter().filter(|name| inherit.has(OsStr::new(name))).collect::<Vec<_>>()
+        };
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(of(&Inherit::AllBut(names(&[]))), ["PATH", "HOME", "API_KEY", "OTHER"]);
+        assert_eq!(of(&Inherit::AllBut(names(&["API_KEY"]))), ["PATH", "HOME", "OTHER"]);
+        assert_eq!(of(&Inherit::Only(names(&[]))), ["PATH", "HOME"]);
+        assert_eq!(of(&Inherit::Only(names(&["API_KEY", "TENURE_STORE"]))), ["PATH", "HOME", "API_KEY"]);
     }
 }

@@ -29,7 +29,7 @@ use tenure_session::RpcError;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Open, Opened};
 
-pub use self::command::{ChildCommand, ChildLimits};
+pub use self::command::{ChildCommand, ChildLimits, Inherit};
 pub use self::find::NotFound;
 pub use self::modern::ChildResponder;
 pub use self::warden::{Warden, watch};

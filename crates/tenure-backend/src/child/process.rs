@@ -52,12 +52,8 @@ impl Process {
         place: OwnedSemaphorePermit,
     ) -> std::io::Result<Self> {
         let mut run = Command::new(&command.program);
-        // What steers us is not meant for it.
-        for (name, _) in
-            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TENURE_"))
-        {
-            run.env_remove(name);
-        }
+        // Neither what steers us nor a secret of another server is meant for it.
+        run.env_clear().envs(std::env::vars_os().filter(|(name, _)| command.inherit.has(name)));
         run.args(&command.arguments).envs(command.environment.iter().map(|(name, value)| (name, value)));
         if let Some(folder) = &command.folder {
             run.current_dir(folder);

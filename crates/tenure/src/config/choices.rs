@@ -8,7 +8,7 @@ use tenure_session::phase::Gate;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::compat::Compat;
-use super::effective::{Durability, LogFormat, Offer, Speaks};
+use super::effective::{Durability, Inherited, LogFormat, Offer, Speaks};
 use super::forms::{Form, Raw, Refusal, quoted};
 use super::lookup::similar;
 use super::profile::Profile;
@@ -183,6 +183,43 @@ impl Form for Tools {
             Required::All => quoted("all"),
             Required::Tools(tools) => {
                 format!("[{}]", tools.iter().map(|tool| quoted(tool)).collect::<Vec<_>>().join(", "))
+            }
+        })
+    }
+}
+
+/// Which variables a child inherits.
+pub(super) struct Variables;
+
+impl Form for Variables {
+    type Of = Inherited;
+    fn expected() -> String {
+        "\"all\", \"none\", or a list of variables such as [\"NODE_ENV\"]".to_owned()
+    }
+    fn read(raw: &Raw) -> Result<Inherited, Refusal> {
+        let names = match raw {
+            Raw::Text(text) | Raw::Untyped(text) if text == "all" => return Ok(Inherited::All),
+            Raw::Text(text) | Raw::Untyped(text) if text == "none" => Vec::new(),
+            Raw::List(names) => names.clone(),
+            Raw::Untyped(text) => {
+                text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+            }
+            Raw::Text(text) => {
+                return Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text))));
+            }
+            Raw::Number(_) | Raw::Flag(_) | Raw::Table | Raw::Other => return Err(Refusal::default()),
+        };
+        match names.iter().find(|name| name.is_empty() || name.contains(['=', '*'])) {
+            Some(name) => Err(Refusal::hint(format!("{} is no name of a variable", quoted(name)))),
+            None => Ok(Inherited::Only(names)),
+        }
+    }
+    fn show(value: &Inherited) -> Option<String> {
+        Some(match value {
+            Inherited::All => quoted("all"),
+            Inherited::Only(names) if names.is_empty() => quoted("none"),
+            Inherited::Only(names) => {
+                format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", "))
             }
         })
     }

@@ -156,6 +156,8 @@ pub struct Child {
     pub command: Vec<String>,
     /// Variables that are set for it, as `NAME=VALUE`.
     pub env: Vec<String>,
+    /// Which variables of this process it inherits.
+    pub inherit: Inherited,
     /// The folder it runs in.
     pub folder: Option<PathBuf>,
     /// Whether all sessions share one.
@@ -176,11 +178,21 @@ pub struct Child {
     pub era: Speaks,
 }
 
+/// Which variables of this process a child inherits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Inherited {
+    /// All, but for those that the configuration names as secrets.
+    All,
+    /// These, and the few that programs cannot do without.
+    Only(Vec<String>),
+}
+
 impl Default for Child {
     fn default() -> Self {
         Self {
             command: Vec::new(),
             env: Vec::new(),
+            inherit: Inherited::All,
             folder: None,
             share: false,
             warm: 1,
@@ -320,6 +332,20 @@ pub struct Tls {
     pub cert: PathBuf,
     /// The private key of the first certificate.
     pub key: PathBuf,
+}
+
+impl Config {
+    /// The variables of this process that hold secrets, since some server needs them as `env:VARIABLE`.
+    pub(crate) fn secret_variables(&self) -> Vec<String> {
+        let named = |value: &str| value.trim().strip_prefix("env:").map(str::to_owned);
+        let one = [(&self.child, &self.upstream)];
+        let several = self.backends.iter().map(|behind| (&behind.child, &behind.upstream));
+        let values = one.into_iter().chain(several).flat_map(|(child, upstream)| {
+            let set = child.env.iter().filter_map(|pair| Some(pair.split_once('=')?.1));
+            set.chain(upstream.headers.iter().filter_map(|header| Some(header.split_once(':')?.1)))
+        });
+        values.filter_map(named).collect()
+    }
 }
 
 impl Default for Config {

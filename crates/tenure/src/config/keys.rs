@@ -9,7 +9,7 @@ use tenure_session::Eras;
 use tenure_session::bridge::Reuse;
 use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 
-use super::choices::{Code, Features, LogFilter, OneOf, Strict, Tools, YesNo};
+use super::choices::{Code, Features, LogFilter, OneOf, Strict, Tools, Variables, YesNo};
 use super::compat::Compat;
 use super::effective::{Config, Durability, LogFormat, Offer, Speaks};
 use super::forms::{Form, Optional, Raw, Refusal};
@@ -214,9 +214,12 @@ keys! {
     /// output. Without one the demo server is served.
     "child.command": Words => config.child.command;
     /// Variables that are set for it beside those of this process, each as `NAME=VALUE`, or as `NAME=env:VARIABLE` or
-    /// `NAME=file:PATH` for a value that stands elsewhere. Variables of this process that begin with `TENURE_` are not
-    /// passed on.
+    /// `NAME=file:PATH` for a value that stands elsewhere.
     "child.env": Words => config.child.env;
+    /// Which variables of this process it inherits: `all`, but for those that this configuration names as `env:VARIABLE`,
+    /// for whichever server; `none`; or a list of names. It always has `PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`, `TERM`,
+    /// `TMPDIR`, `TZ`, `LANG`, `LC_ALL` and `LC_CTYPE`, and never what begins with `TENURE_`.
+    "child.inherit": Variables => config.child.inherit;
     /// The folder it runs in.
     "child.folder": Optional<File> => config.child.folder;
     /// Whether one process serves all sessions, and not one each. Only for servers that keep nothing for a single

@@ -33,8 +33,8 @@ mod tests;
 
 pub use compat::Compat;
 pub use effective::{
-    Behind, Bridge, Child, Config, DataSessions, Descriptors, Durability, Exchanges, Log, LogFormat, Lowered,
-    Offer, Speaks, Tls, Upstream,
+    Behind, Bridge, Child, Clients, Config, DataSessions, Descriptors, Durability, Exchanges, Inherited, Log,
+    LogFormat, Lowered, Offer, Speaks, Tls, Upstream,
 };
 pub use error::{ConfigError, Warning};
 pub(crate) use places::public_part;

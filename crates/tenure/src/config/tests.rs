@@ -92,6 +92,7 @@ fn no_sources_show_the_defaults() {
         [child]
         command = []                             # default
         env = []                                 # default
+        inherit = "all"                          # default
         # folder is not set
         share = false                            # default
         era = "auto"                             # default

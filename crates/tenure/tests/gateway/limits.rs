@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::family::limit;
+use crate::family::{CHILD, FAMILY, limit};
 use crate::gateway::{Gateway, heard};
 use crate::support::session::{Session, initialize};
 use crate::support::wait::within;
@@ -44,6 +44,61 @@ async fn a_child_gets_the_variables_and_the_folder_it_shall_have_and_none_of_our
     let all: Vec<_> = all.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     assert!(all.iter().any(|one| one == "NAME=value=more"), "{all:?}");
     assert!(all.iter().all(|one| !one.starts_with("TENURE_")), "{all:?}");
+}
+
+/// The environment of the example server behind an endpoint.
+async fn environment(gateway: &Gateway, path: &str) -> Vec<String> {
+    let begun = initialize("2025-11-25").at(path).send(gateway.address).await;
+    let session = Session::of(gateway.address, path, &begun).initialized().await;
+    let (pid, _) = heard(&session, 1).await;
+    let all = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+    all.split(|byte| *byte == 0).map(|one| String::from_utf8_lossy(one).into_owned()).collect()
+}
+
+fn has(environment: &[String], name: &str) -> bool {
+    environment.iter().any(|one| one.split_once('=').is_some_and(|(one, _)| one == name))
+}
+
+#[tokio::test]
+async fn a_child_does_not_inherit_what_is_a_secret_of_another_server() {
+    let echo = crate::gateway::echo();
+    let gateway = Gateway::configured(&format!(
+        r#"
+        [[backend]]
+        name = "elsewhere"
+        url = "http://127.0.0.1:9/mcp"
+        headers = ["Authorization: env:{FAMILY}"]
+        [[backend]]
+        name = "one"
+        command = ["{echo}"]
+        [[backend]]
+        name = "two"
+        command = ["{echo}"]
+        env = ["KEY=env:{FAMILY}"]
+        [[backend]]
+        name = "three"
+        command = ["{echo}"]
+        inherit = ["{FAMILY}"]
+        "#
+    ))
+    .await;
+    let one = environment(&gateway, "/mcp/one").await;
+    assert!(has(&one, "PATH") && !has(&one, FAMILY), "{one:?}");
+    let two = environment(&gateway, "/mcp/two").await;
+    assert!(has(&two, "KEY") && !has(&two, FAMILY), "it has it by the name that it shall have: {two:?}");
+    let three = environment(&gateway, "/mcp/three").await;
+    assert!(has(&three, FAMILY), "the configuration says so: {three:?}");
+}
+
+#[tokio::test]
+async fn a_child_inherits_no_more_than_it_is_said_to() {
+    let gateway = Gateway::start(&["child.inherit=none"]).await;
+    let all = environment(&gateway, "/mcp").await;
+    assert!(has(&all, "PATH") && has(&all, CHILD) && !has(&all, FAMILY), "{all:?}");
+    let gateway = Gateway::start(&[&format!("child.inherit={FAMILY},OTHER")]).await;
+    let all = environment(&gateway, "/mcp").await;
+    assert!(has(&all, "PATH") && has(&all, FAMILY), "{all:?}");
+    assert!(!has(&all, "CARGO_MANIFEST_DIR"), "{all:?}");
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use expect_test::expect;
 
-use super::{env, fails, file, flags};
+use super::{env, fails, file, flags, load};
+use crate::config::{Inherited, Sources};
 
 #[test]
 fn durations_that_cannot_be_read() {
@@ -313,4 +314,52 @@ fn the_secrets_of_an_endpoint_are_not_shown() {
         let shown = super::Config::show(&super::flags(&[("upstream.url", url)])).unwrap();
         assert!(shown.contains("host") && !shown.contains("secret"), "{shown}");
     }
+}
+
+#[test]
+fn variables_that_a_child_inherits() {
+    let inherit = |sources: &Sources| load(sources).child.inherit;
+    let only = |names: &[&str]| Inherited::Only(names.iter().map(|name| (*name).to_owned()).collect());
+    assert_eq!(inherit(&file("child.inherit = \"all\"\n")), Inherited::All);
+    assert_eq!(inherit(&file("child.inherit = \"none\"\n")), only(&[]));
+    assert_eq!(inherit(&file("child.inherit = [\"A\", \"B\"]\n")), only(&["A", "B"]));
+    assert_eq!(inherit(&env(&[("TENURE_CHILD_INHERIT", "A, B")])), only(&["A", "B"]));
+    fails(
+        &file("child.inherit = \"NODE_ENV\"\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `child.inherit` is "NODE_ENV", expected "all", "none", or a list of variables such as ["NODE_ENV"]
+
+        hint: write it in brackets: ["NODE_ENV"]
+    "#]],
+    );
+    fails(
+        &file("child.inherit = [\"A=1\"]\n"),
+        &expect![[r#"
+        error: tenure.toml:1: `child.inherit` is ["A=1"], expected "all", "none", or a list of variables such as ["NODE_ENV"]
+
+        hint: "A=1" is no name of a variable
+    "#]],
+    );
+}
+
+#[test]
+fn variables_that_some_server_needs_are_secrets() {
+    let config = load(&file(
+        r#"
+        child.env = ["A=env:FIRST", "B=plain"]
+        upstream.headers = ["X-Key: file:/key"]
+        [[backend]]
+        name = "one"
+        url = "http://127.0.0.1/mcp"
+        headers = ["Authorization: env:SECOND"]
+        [[backend]]
+        name = "two"
+        command = ["true"]
+        env = ["C=env:THIRD"]
+        "#,
+    ));
+    let mut secrets = config.secret_variables();
+    secrets.sort_unstable();
+    secrets.dedup();
+    assert_eq!(secrets, ["FIRST", "SECOND", "THIRD"]);
 }
