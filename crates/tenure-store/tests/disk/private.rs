@@ -62,7 +62,7 @@ async fn a_store_in_a_folder_that_was_there_is_for_its_owner_alone() {
     let folder = wide_folder();
     let store = Disk::open(folder.path(), Sync::Os).unwrap();
     assert_eq!((mode(folder.path()), mode(&folder.path().join("data"))), (0o700, 0o700));
-    assert_eq!(open_to_others(folder.path()), [PathBuf::new(); 0]);
+    assert_eq!(open_to_others(folder.path()), Vec::<PathBuf>::new());
     drop(store);
 }
 
@@ -96,7 +96,7 @@ async fn files_that_are_made_later_are_for_the_owner_alone() {
 async fn a_store_that_others_could_read_is_closed_to_them_when_it_is_opened() {
     let sample = wide_store().await;
     let store = Disk::open(sample.path(), Sync::Os).unwrap();
-    assert_eq!(open_to_others(sample.path()), [PathBuf::new(); 0]);
+    assert_eq!(open_to_others(sample.path()), Vec::<PathBuf>::new());
     drop(store);
 }
 
@@ -119,7 +119,7 @@ async fn a_backup_into_a_folder_that_was_there_is_for_its_owner_alone() {
     let (sample, to) = (Sample::write().await, wide_folder());
     let store = Disk::open(sample.path(), Sync::Os).unwrap();
     store.backup(to.path(), |_| {}).await.unwrap();
-    assert_eq!(open_to_others(to.path()), [PathBuf::new(); 0]);
+    assert_eq!(open_to_others(to.path()), Vec::<PathBuf>::new());
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn a_check_tells_what_others_can_read_and_a_repair_closes_it() {
     told.sort_unstable();
     assert_eq!(told, ["data", "high-water", "numbers"].map(|name| sample.path().join(name)));
     assert_eq!(repair(sample.path(), |_| {}).unwrap().exposed.len(), 3, "it was so");
-    assert_eq!(check(sample.path(), |_| {}).unwrap().exposed, [PathBuf::new(); 0]);
+    assert_eq!(check(sample.path(), |_| {}).unwrap().exposed, Vec::<PathBuf>::new());
 }
 
 #[tokio::test]
@@ -144,5 +144,5 @@ async fn what_a_repair_leaves_is_for_its_owner_alone() {
     flip(&sample.journal(), 50);
     let report = repair(sample.path(), |_| {}).unwrap();
     assert!(report.kept.is_some(), "there was something to repair");
-    assert_eq!(open_to_others(sample.path()), [PathBuf::new(); 0]);
+    assert_eq!(open_to_others(sample.path()), Vec::<PathBuf>::new());
 }
