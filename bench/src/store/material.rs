@@ -75,6 +75,7 @@ pub(super) fn record(number: u64, now: Time) -> Bytes {
         route: None,
         server: None,
         idle_ms: None,
+        ttl_ms: None,
         metadata: serde_json::Map::new(),
     };
     record.encode()

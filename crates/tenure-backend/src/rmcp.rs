@@ -13,6 +13,7 @@ mod attempt;
 mod caught;
 mod convert;
 mod exchange;
+mod session;
 mod state;
 mod task;
 mod traffic;
@@ -41,6 +42,7 @@ use self::convert::{mcp_error, typed_request};
 use self::exchange::RmcpResponder;
 use self::traffic::{InPlace, Inbound, ThroughLoop, Traffic, Wire};
 
+pub use self::session::{MaybeSession, ToolSession};
 pub use self::state::{DataState, MaybeState};
 pub use self::task::Task;
 

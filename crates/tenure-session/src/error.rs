@@ -108,11 +108,13 @@ reasons! {
     TooManyStates = "too_many_data_sessions", -31029;
     /// A state would hold more than it may.
     StateTooLarge = "state_too_large", -31029;
+    /// The metadata of a session would be larger than they may.
+    MetadataTooLarge = "metadata_too_large", -31029;
     /// As many servers run behind us as may.
     TooManyProcesses = "too_many_processes", -31029;
     /// There are as many tasks as there may be, in all or of this caller.
     TooManyTasks = "too_many_tasks", -31029;
-    /// A state was changed by another since it was read.
+    /// A state, or the record of a session, was changed by another since it was read.
     Conflict = "conflict", -31009;
     /// The caller makes the server hold as much as it may, or all callers together do.
     TooMuchHeld = "too_much_held", -31029;
@@ -239,6 +241,7 @@ impl Error {
             | Reason::TooManyProcesses
             | Reason::StateTooLarge
             | Reason::TooMuchHeld
+            | Reason::MetadataTooLarge
             | Reason::SlowReader => Kind::Full,
             Reason::Interrupted
             | Reason::BackendUnavailable

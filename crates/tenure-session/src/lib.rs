@@ -34,6 +34,7 @@ pub mod rules;
 pub mod runtime;
 mod scan;
 pub mod state;
+pub mod supervise;
 pub mod task;
 mod words;
 

@@ -90,6 +90,8 @@ pub struct Limits {
     pub max_sessions_per_principal: usize,
     /// The largest params of `initialize`; they are kept as long as the session.
     pub max_initialize_bytes: usize,
+    /// The largest metadata of a session, as JSON.
+    pub max_metadata_bytes: usize,
     /// Resources one session may watch.
     pub max_subscriptions: usize,
     /// Streams of one session that are open at once.
@@ -147,6 +149,7 @@ impl Default for Limits {
             max_sessions: 200_000,
             max_sessions_per_principal: 200_000,
             max_initialize_bytes: 64 << 10,
+            max_metadata_bytes: 16 << 10,
             max_subscriptions: 1000,
             max_streams: 256,
             max_pending: 128,

@@ -58,10 +58,14 @@ pub struct SessionRecord {
     /// The server that it was last linked to; `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Fingerprint>,
-    /// The idle time in ms that the record's deadline was made with, 0 for none; missing if that is not known.
+    /// The idle time in ms that the record's deadline was made with, 0 for none; missing if that is not known, or if the
+    /// session has one of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
-    /// What operators and embedders attached.
+    /// The idle time in ms of this session alone, 0 for none; missing if it follows the limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// What operators, embedders and handlers attached.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
 }
@@ -232,6 +236,39 @@ mod tests {
         let over = serde_json::to_vec(&earlier).unwrap();
         let Kept::Session(read) = Kept::decode(&over).unwrap() else { panic!("a session") };
         assert_eq!(read.server, None);
+    }
+
+    #[test]
+    fn an_earlier_reader_goes_by_the_deadline_of_a_session_with_a_time_of_its_own() {
+        /// What was known before sessions had times of their own.
+        #[derive(Serialize, Deserialize)]
+        struct Earlier {
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            idle_ms: Option<u64>,
+            #[serde(default)]
+            metadata: serde_json::Map<String, serde_json::Value>,
+        }
+        #[derive(Serialize, Deserialize)]
+        struct Whole {
+            session: Earlier,
+        }
+        let Kept::Session(mut record) = Kept::decode(EARLIER.as_bytes()).unwrap() else {
+            panic!("a session")
+        };
+        assert_eq!(record.ttl_ms, None, "an earlier record follows the limits");
+        record.ttl_ms = Some(7_200_000);
+        record.metadata.insert("user_id".into(), "u1".into());
+        let written = record.encode();
+        let Kept::Session(read) = Kept::decode(&written).unwrap() else { panic!("a session") };
+        assert_eq!((read.ttl_ms, &read.metadata), (Some(7_200_000), &record.metadata));
+        // Without `idle_ms` it has nothing to compare with its own limits, and leaves the deadline as it is.
+        let earlier: Whole = serde_json::from_slice(&written).unwrap();
+        assert_eq!((earlier.session.idle_ms, earlier.session.metadata.len()), (None, 1));
+        // An earlier writer drops it; the session then follows the limits of whoever reads it.
+        record.ttl_ms = None;
+        record.idle_ms = Some(1_800_000);
+        let Kept::Session(read) = Kept::decode(&record.encode()).unwrap() else { panic!("a session") };
+        assert_eq!((read.ttl_ms, read.idle_ms), (None, Some(1_800_000)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Clocks for tests: one that follows tokio's, so that paused time turns both at once, and one that is turned by
 //! hand.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_session::port::clock::{Clock, Time};
@@ -16,12 +16,18 @@ pub struct TurnableClock {
     start: Instant,
     /// The date at `start`, in milliseconds.
     date: AtomicU64,
+    panics: AtomicBool,
 }
 
 impl TurnableClock {
     /// A clock that starts now, within a tokio runtime.
     pub fn start() -> Self {
-        Self { start: Instant::now(), date: AtomicU64::new(START.0) }
+        Self { start: Instant::now(), date: AtomicU64::new(START.0), panics: AtomicBool::new(false) }
+    }
+
+    /// Makes it panic when the time is asked for next, once.
+    pub fn panic_once(&self) {
+        self.panics.store(true, Ordering::SeqCst);
     }
 
     /// Sets the time of day back; the time that passes is the same.
@@ -39,6 +45,7 @@ impl TurnableClock {
 
 impl Clock for TurnableClock {
     fn now(&self) -> Time {
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "a panic for testing");
         Time(self.date.load(Ordering::SeqCst)).after(self.start.elapsed())
     }
 }

@@ -38,6 +38,8 @@ pub struct Faulty {
     puts: AtomicU64,
     puts_under_way: watch::Sender<u64>,
     all_due: AtomicBool,
+    look_panics: Mutex<Option<Space>>,
+    get_panics: Mutex<Option<RecordKey>>,
     lost: Mutex<Option<Last>>,
     lost_delete: Mutex<Option<Last>>,
     trouble: Mutex<Option<Trouble>>,
@@ -73,6 +75,8 @@ impl Faulty {
             puts: AtomicU64::new(0),
             puts_under_way: watch::Sender::new(0),
             all_due: AtomicBool::new(false),
+            look_panics: Mutex::new(None),
+            get_panics: Mutex::new(None),
             lost: Mutex::new(None),
             lost_delete: Mutex::new(None),
             trouble: Mutex::new(None),
@@ -186,6 +190,16 @@ impl Faulty {
     /// Makes it list every record as due from now on, over and over, whether or not it is.
     pub fn say_that_all_is_due(&self) {
         self.all_due.store(true, Ordering::SeqCst);
+    }
+
+    /// Makes it panic when it is asked the next time what is due in that space, once.
+    pub fn panic_at_next_look(&self, space: Space) {
+        *self.look_panics.lock() = Some(space);
+    }
+
+    /// Makes it panic whenever this record is read.
+    pub fn panic_at_reads_of(&self, key: RecordKey) {
+        *self.get_panics.lock() = Some(key);
     }
 
     /// Makes the answer to the next write of a record be lost; the write itself is done or not.
@@ -315,6 +329,8 @@ impl Store for Faulty {
     }
 
     fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
+        let panics = *self.get_panics.lock() == Some(key);
+        assert!(!panics, "a panic for testing");
         self.run(|store| store.get(key))
     }
 
@@ -337,6 +353,8 @@ impl Store for Faulty {
     }
 
     fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
+        let panics = self.look_panics.lock().take_if(|panics| *panics == space);
+        assert!(panics.is_none(), "a panic for testing");
         let looks = self.looks.clone();
         looks.send_modify(|looks| looks.all += 1);
         let look = self.run_uncounted(|store| store.expired(space, now, limit));

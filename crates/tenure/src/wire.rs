@@ -23,6 +23,7 @@ use tenure_session::port::seal::Seal;
 use tenure_session::port::store::{Expected, RecordKey, Space, Store, StoreError};
 use tenure_session::runtime::{Parts, Sessions};
 use tenure_session::state::States;
+use tenure_session::supervise::Loops;
 use tenure_session::task::{TaskLimits, Tasks};
 use tenure_session::{Limits, Route, SessionKey};
 use tenure_store::copy::{self, CopyError};
@@ -57,17 +58,21 @@ pub(crate) struct Served {
     pub(crate) routes: Vec<String>,
     /// What tells the servers behind from others.
     pub(crate) fingerprints: Fingerprints,
+    /// What runs in the background of it.
+    loops: Loops,
 }
 
 impl Served {
     /// A server that an embedder brings, whose tools work on these kinds of state.
     pub(crate) fn embedded(backend: Arc<dyn Backend>, kinds: Vec<KindOfState>) -> Self {
-        Self { backend, kinds, routes: Vec::new(), fingerprints: servers::embedded() }
+        let (routes, fingerprints) = (Vec::new(), servers::embedded());
+        Self { backend, kinds, routes, fingerprints, loops: Loops::default() }
     }
 
     /// The one server that the configuration names.
-    fn one(backend: Arc<dyn Backend>, config: &Config) -> Self {
-        Self { backend, kinds: Vec::new(), routes: Vec::new(), fingerprints: servers::fingerprints(config) }
+    fn one(backend: Arc<dyn Backend>, config: &Config, loops: Loops) -> Self {
+        let fingerprints = servers::fingerprints(config);
+        Self { backend, kinds: Vec::new(), routes: Vec::new(), fingerprints, loops }
     }
 }
 
@@ -87,27 +92,27 @@ pub(crate) enum Program {
 
 /// What the configuration says is served. Without anything, the demo.
 pub(crate) fn served(config: &Config, program: Program) -> Result<Served, Failure> {
-    let warden = Wardens { of_all: Once::default(), program };
+    let (warden, loops) = (Wardens { of_all: Once::default(), program }, Loops::default());
     if let Some(url) = &config.upstream.url {
-        return Ok(Served::one(upstream(url, &config.upstream, config)?, config));
+        return Ok(Served::one(upstream(url, &config.upstream, config, &loops)?, config, loops));
     }
     if !config.child.command.is_empty() {
-        return Ok(Served::one(child(&config.child, None, &warden, config)?, config));
+        return Ok(Served::one(child(&config.child, None, &warden, config, &loops)?, config, loops));
     }
     if config.backends.is_empty() {
-        let demo = Served::one(Arc::new(crate::demo::backend()), config);
+        let demo = Served::one(Arc::new(crate::demo::backend()), config, loops);
         return Ok(Served { kinds: demo_kinds(), ..demo });
     }
-    several(config, &warden)
+    several(config, &warden, loops)
 }
 
 /// Several servers: each at an endpoint of its own, and all as one.
-fn several(config: &Config, warden: &Wardens) -> Result<Served, Failure> {
+fn several(config: &Config, warden: &Wardens, loops: Loops) -> Result<Served, Failure> {
     let (mut members, mut named) = (Vec::new(), Vec::new());
     for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
         let backend = match &elsewhere.url {
-            Some(url) => upstream(url, elsewhere, config),
-            None => child(program, Some(name), warden, config),
+            Some(url) => upstream(url, elsewhere, config, &loops),
+            None => child(program, Some(name), warden, config, &loops),
         };
         let backend =
             backend.map_err(|failure| Failure::new(format!("backend `{name}`")).caused_by(failure))?;
@@ -118,8 +123,8 @@ fn several(config: &Config, warden: &Wardens) -> Result<Served, Failure> {
     // With some room for what stands around the lists.
     let max_list_bytes = config.limits.max_event_bytes.saturating_sub(4096);
     let merged = MergedBackend::new(members, config.limits.initialize_timeout, max_list_bytes);
-    let routes_to = Routes::new(Arc::new(merged), named, |backend| bridged(backend, config));
-    Ok(Served { routes, ..Served::one(Arc::new(routes_to), config) })
+    let routes_to = Routes::new(Arc::new(merged), named, |backend| bridged(backend, config, &loops));
+    Ok(Served { routes, ..Served::one(Arc::new(routes_to), config, loops) })
 }
 
 /// How long a server may take to be there. A little less than its session waits for it: then it has failed, which is
@@ -134,6 +139,7 @@ fn child(
     name: Option<&String>,
     wardens: &Wardens,
     whole: &Config,
+    loops: &Loops,
 ) -> Result<Arc<dyn Backend>, Failure> {
     let mut command = found_command(config, whole)?;
     command.name = name.cloned();
@@ -141,7 +147,7 @@ fn child(
     command.limits.first_files = whole.descriptors.of_child;
     let legacy = ChildBackend::new(command, wardens.warden()?);
     let modern = legacy.modern();
-    Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Pipes, config.era, whole))
+    Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Pipes, config.era, whole, loops))
 }
 
 /// Who ends the children should this process be killed: one for all of them, started with the first.
@@ -169,7 +175,7 @@ impl Wardens {
 }
 
 /// Requests without a session for a server that knows nothing but sessions.
-fn bridged(backend: Arc<dyn Backend>, config: &Config) -> Arc<dyn Responder> {
+fn bridged(backend: Arc<dyn Backend>, config: &Config, loops: &Loops) -> Arc<dyn Responder> {
     let limits = PoolLimits {
         reuse: config.bridge.reuse,
         max: config.bridge.max_sessions,
@@ -178,13 +184,15 @@ fn bridged(backend: Arc<dyn Backend>, config: &Config) -> Arc<dyn Responder> {
         task_ttl: config.tasks.max_ttl,
         ..PoolLimits::default()
     };
-    Arc::new(ExchangesOnSessions::new(backend, limits))
+    let bridge = ExchangesOnSessions::new(backend, limits);
+    loops.include(bridge.loops());
+    Arc::new(bridge)
 }
 
 /// A server for requests without a session: its own half for them, or a bridge.
-fn responder(backend: &Arc<dyn Backend>, config: &Config) -> Arc<dyn Responder> {
+fn responder(backend: &Arc<dyn Backend>, config: &Config, loops: &Loops) -> Arc<dyn Responder> {
     let own = Arc::clone(backend).responder();
-    own.unwrap_or_else(|| bridged(Arc::clone(backend), config))
+    own.unwrap_or_else(|| bridged(Arc::clone(backend), config, loops))
 }
 
 /// A server of which it has to be found out which era it is of.
@@ -193,6 +201,7 @@ fn of_either_era(
     over: Over,
     speaks: Speaks,
     config: &Config,
+    loops: &Loops,
 ) -> Arc<dyn Backend> {
     let only = match speaks {
         Speaks::Auto => None,
@@ -201,10 +210,15 @@ fn of_either_era(
     };
     let legacy = Arc::new(Revisions::new(legacy));
     let halves = Halves { legacy, modern, over, only, ttl: config.bridge.era_ttl };
-    Arc::new(Eras::new(halves, Arc::new(SystemClock), |legacy| bridged(legacy, config)))
+    Arc::new(Eras::new(halves, Arc::new(SystemClock), |legacy| bridged(legacy, config, loops)))
 }
 
-fn upstream(url: &str, config: &Upstream, whole: &Config) -> Result<Arc<dyn Backend>, Failure> {
+fn upstream(
+    url: &str,
+    config: &Upstream,
+    whole: &Config,
+    loops: &Loops,
+) -> Result<Arc<dyn Backend>, Failure> {
     let mut headers = Vec::new();
     for header in &config.headers {
         let (name, value) = header.split_once(':').unwrap_or((header, ""));
@@ -226,7 +240,7 @@ fn upstream(url: &str, config: &Upstream, whole: &Config) -> Result<Arc<dyn Back
     };
     let legacy = RemoteBackend::new(&upstream).map_err(unusable)?;
     let modern = legacy.modern();
-    Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Http, config.era, whole))
+    Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), Over::Http, config.era, whole, loops))
 }
 
 /// The command of a child whose program is there.
@@ -261,7 +275,7 @@ pub(crate) fn look_for_parts(config: &Config) -> Result<(), Failure> {
     let several = config.backends.iter().map(|behind| (Some(&behind.name), &behind.child, &behind.upstream));
     for (name, program, elsewhere) in one.into_iter().chain(several) {
         let found = match &elsewhere.url {
-            Some(url) => upstream(url, elsewhere, config).map(drop),
+            Some(url) => upstream(url, elsewhere, config, &Loops::default()).map(drop),
             None if program.command.is_empty() => Ok(()),
             None => found_command(program, config).map(drop),
         };
@@ -579,7 +593,7 @@ fn with_data_sessions(
     store: &Arc<dyn Store>,
     carry: Option<Keys>,
 ) -> (Arc<dyn Backend>, States) {
-    let Served { backend, kinds, .. } = served;
+    let Served { backend, kinds, loops, .. } = served;
     // Kept also when none are offered: those that are there expire, and operators can see them.
     let states = States::start(Arc::clone(store), Arc::new(SystemClock), config.data.limits.clone());
     let mut policy = config.data.policy.clone();
@@ -592,7 +606,7 @@ fn with_data_sessions(
     if !offered {
         return (backend, states);
     }
-    let responder = responder(&backend, config);
+    let responder = responder(&backend, config, &loops);
     let layer = DataLayer::new(backend, states.clone(), policy, kinds).with_responder(responder);
     (Arc::new(layer), states)
 }
@@ -754,7 +768,7 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
     let seal = request_state_seal(config, &store).await?;
     let carry = keys(config.data.carry_key_file.as_ref())?;
     let is_ours = !servers::are_named(config);
-    let fingerprints = served.fingerprints.clone();
+    let (fingerprints, loops) = (served.fingerprints.clone(), served.loops.clone());
     let (backend, states) = with_data_sessions(config, served, &store, carry);
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
@@ -777,7 +791,7 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
         limits,
     };
     let sessions = Sessions::start_with_servers(parts, fingerprints.clone());
-    let responder = responder(&backend, config);
+    let responder = responder(&backend, config, &loops);
     let exchanges = Exchanges::start(exchange::Parts {
         responder,
         clock,
@@ -789,6 +803,9 @@ async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -
     })
     .with_store(Arc::clone(&store), fingerprints)
     .with_tasks(Tasks::start(store, Arc::new(SystemClock), task_limits));
+    for part in [&loops, states.loops(), exchanges.loops()] {
+        sessions.loops().include(part);
+    }
     Ok(Running { sessions, exchanges, states })
 }
 

@@ -31,6 +31,7 @@ use crate::port::backend::{Backend, Call, Reply};
 use crate::port::responder::Responder;
 use crate::protocol::{self, Eras};
 use crate::rules::{Repeat, repeat};
+use crate::supervise::Loops;
 
 /// A responder over a backend.
 ///
@@ -54,6 +55,11 @@ impl ExchangesOnSessions {
     pub fn serving(mut self, eras: Eras) -> Self {
         self.eras = eras;
         self
+    }
+
+    /// What runs in the background.
+    pub fn loops(&self) -> &Loops {
+        &self.pool.loops
     }
 
     /// How many sessions there are towards servers, used or not.

@@ -14,7 +14,7 @@ use super::rules::introduction;
 use super::rules::progress::Series;
 use super::rules::request::{self, Sender};
 use super::rules::tasks;
-use crate::call::{CallContext, Stage};
+use crate::call::{CallContext, CallSession, Stage};
 use crate::error::{Error, RpcError};
 use crate::id::{Principal, Route};
 use crate::message::{RawJson, Request};
@@ -177,5 +177,9 @@ impl Stage for Guise {
 
     fn principal(&self) -> Principal {
         self.context.caller().principal.clone()
+    }
+
+    fn session(&self) -> Option<CallSession> {
+        self.context.session()
     }
 }

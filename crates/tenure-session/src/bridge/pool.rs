@@ -30,6 +30,7 @@ use crate::error::{Reason, RpcError};
 use crate::id::{Principal, Route};
 use crate::message::RawJson;
 use crate::port::backend::Backend;
+use crate::supervise::Loops;
 use crate::task::TaskLimits;
 
 /// Who may use a session towards a server after the request that it was opened for.
@@ -118,6 +119,7 @@ pub(super) struct Pool {
     /// Closes sessions, and looks for those to close.
     pub(super) tasks: TaskTracker,
     pub(super) over: CancellationToken,
+    pub(super) loops: Loops,
     numbers: AtomicU64,
 }
 
@@ -172,6 +174,7 @@ impl Pool {
             state: Mutex::default(),
             tasks: TaskTracker::new(),
             over: CancellationToken::new(),
+            loops: Loops::default(),
             numbers: AtomicU64::new(0),
         })
     }
@@ -310,7 +313,11 @@ impl Pool {
         if !std::mem::replace(&mut state.is_swept, true) {
             let (pool, over) = (Arc::downgrade(self), self.over.clone());
             match tokio::runtime::Handle::try_current() {
-                Ok(runtime) => drop(self.tasks.spawn_on(sweep(pool, over), &runtime)),
+                Ok(runtime) => {
+                    let sweep = move || sweep(Weak::clone(&pool), over.clone());
+                    let kept = self.loops.keep("sweep of idle bridge sessions", self.over.clone(), sweep);
+                    drop(self.tasks.spawn_on(kept, &runtime));
+                }
                 // Without a runtime the process is ending.
                 Err(_) => state.is_swept = false,
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::{Became, Caller, Outlet, Stage, TaskWish};
+use super::{Became, CallSession, Caller, Outlet, Stage, TaskWish};
 use crate::error::{Error, Reason, RpcError};
 use crate::exchange::capability::{self, Capabilities, Capability};
 use crate::id::{RequestId, Route};
@@ -116,6 +116,16 @@ impl CallContext {
         match &self.owner {
             Owner::Session(session, _) => session.label(),
             Owner::Stage(stage, _) => stage.label(),
+        }
+    }
+
+    /// The session that the request belongs to: its metadata and its idle time, which the handler may read and change.
+    /// `None` for a request without a session, and for one of our own.
+    pub fn session(&self) -> Option<CallSession> {
+        match &self.owner {
+            Owner::Session(_, 0) | Owner::Stage(_, true) => None,
+            Owner::Session(session, _) => Some(CallSession::new(session)),
+            Owner::Stage(stage, false) => stage.session(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Became, TaskWish};
+use super::{Became, CallSession, TaskWish};
 use crate::error::{Error, RpcError};
 use crate::id::{Principal, Route};
 use crate::message::RawJson;
@@ -46,6 +46,10 @@ pub trait Stage: Send + Sync + 'static {
     /// On whose behalf the server is asked something that the client knows nothing of.
     fn principal(&self) -> Principal {
         Principal::ANONYMOUS
+    }
+    /// The session that the request belongs to, if there is one behind it.
+    fn session(&self) -> Option<CallSession> {
+        None
     }
     /// Makes a task of the call, where that can be done. See [`CallContext::become_task`](super::CallContext::become_task).
     fn become_task(&self, wish: TaskWish) -> BoxFuture<Result<Became, RpcError>> {

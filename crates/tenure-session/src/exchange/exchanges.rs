@@ -34,6 +34,7 @@ use crate::port::clock::Clock;
 use crate::port::responder::Responder;
 use crate::port::seal::Seal;
 use crate::protocol::Eras;
+use crate::supervise::Loops;
 use crate::task::Tasks;
 
 /// All exchanges of a process, as one of its endpoints sees them. Cheap to clone.
@@ -84,6 +85,7 @@ pub(super) struct Inner {
     pub(super) idle: Notify,
     pub(super) parked: Mutex<HashMap<u128, Arc<Work>>>,
     pub(super) tasks: TaskTracker,
+    pub(super) loops: Loops,
     kept_tasks: OnceLock<Tasks>,
     pub(super) kept_calls: OnceLock<Arc<KeptCalls<Work>>>,
     /// Another process has the socket already, and follows.
@@ -138,6 +140,7 @@ impl Exchanges {
             idle: Notify::new(),
             parked: Mutex::default(),
             tasks: TaskTracker::new(),
+            loops: Loops::default(),
             kept_tasks: OnceLock::new(),
             kept_calls: OnceLock::new(),
             is_followed: AtomicBool::new(false),
@@ -165,8 +168,14 @@ impl Exchanges {
                 inner.carry_on(live);
             }
         });
+        self.0.loops.include(tasks.loops());
         drop(self.0.kept_tasks.set(tasks));
         self
+    }
+
+    /// What runs in the background.
+    pub fn loops(&self) -> &Loops {
+        &self.0.loops
     }
 
     /// Which eras the endpoint serves.

@@ -48,7 +48,7 @@ impl Exchanges {
         let limits = &self.0.limits;
         if limits.max_kept > 0 {
             let bounds = (limits.max_kept, limits.max_request_time);
-            let calls = KeptCalls::start(store, Arc::clone(&self.0.clock), servers, bounds);
+            let calls = KeptCalls::start(store, Arc::clone(&self.0.clock), servers, bounds, &self.0.loops);
             drop(self.0.kept_calls.set(calls));
         }
         self

@@ -21,6 +21,7 @@ use crate::method::Method;
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Durability, Expected, RecordKey, Space, Store, StoreError, Version};
 use crate::runtime::{finish, remove};
+use crate::supervise::{Avoided, Loops};
 
 /// How long an answer, and the note of a call that was withdrawn, wait for a client that comes back. Clients try twice,
 /// a few seconds apart.
@@ -48,6 +49,8 @@ pub(crate) struct KeptCalls<T: Send + Sync + 'static> {
     state: Mutex<State<T>>,
     stop: CancellationToken,
     tasks: TaskTracker,
+    /// Notes that the sweep panicked at.
+    avoided: Avoided<RecordKey>,
 }
 
 struct State<T: Send + Sync + 'static> {
@@ -105,14 +108,22 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         clock: Arc<dyn Clock>,
         servers: Fingerprints,
         (max, longest): (usize, Duration),
+        loops: &Loops,
     ) -> Arc<Self> {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let state = Mutex::new(State { noted: HashSet::new(), live: HashMap::new() });
-        let calls = Arc::new(Self { store, clock, servers, max, longest, state, stop: stop.clone(), tasks });
+        let avoided = Avoided::default();
+        let calls =
+            Arc::new(Self { store, clock, servers, max, longest, state, stop: stop.clone(), tasks, avoided });
         let swept = Arc::downgrade(&calls);
-        calls.tasks.spawn(async move {
-            stop.run_until_cancelled(sweep(swept)).await;
-        });
+        let over = stop.clone();
+        let sweep = move || {
+            let (swept, stop) = (Weak::clone(&swept), stop.clone());
+            async move {
+                stop.run_until_cancelled(sweep(swept)).await;
+            }
+        };
+        calls.tasks.spawn(loops.keep("sweep of kept calls", over, sweep));
         calls
     }
 
@@ -411,6 +422,7 @@ async fn sweep<T: Send + Sync + 'static>(calls: Weak<KeptCalls<T>>) {
                 let is_full = due.len() == PAGE;
                 let mut has_moved = false;
                 for (key, version) in due {
+                    let Some(_in_hand) = calls.avoided.take(key) else { continue };
                     // A conflict: its end was noted meanwhile, with a later deadline.
                     if remove(calls.store.as_ref(), key, version).await.is_ok() {
                         calls.state.lock().noted.remove(&key.key);

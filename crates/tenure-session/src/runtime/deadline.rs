@@ -4,9 +4,11 @@
 //! the time of day. Using a session does not touch the queue. When its entry comes up, the session says whether it has
 //! really been idle; if not, it is entered again. So expiry costs nothing per request and never scans.
 //! Sessions that are not in memory have their deadlines in the store; see `sweep`.
+//! Should a look at a session panic, its entry stays in the queue, behind the others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -14,6 +16,10 @@ use tokio::time::Instant;
 
 use super::sessions::Inner;
 use crate::id::SessionId;
+
+/// When a session is looked at again whose last look panicked. Late, so that one that always does so does not hold up the
+/// others.
+const AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Due {
@@ -57,10 +63,23 @@ impl Deadlines {
     }
 }
 
+/// An entry that was taken out of the queue and is being looked at.
+struct Popped<'a>(&'a Deadlines, Due);
+
+impl Drop for Popped<'_> {
+    fn drop(&mut self) {
+        // Without it nothing would ever come up for this session again.
+        if std::thread::panicking() {
+            self.0.add(Instant::now() + AGAIN, self.1);
+        }
+    }
+}
+
 /// Runs until the runtime stops.
 pub(super) async fn watch(inner: Arc<Inner>) {
     loop {
         while let Some(due) = inner.deadlines.pop(Instant::now()) {
+            let _popped = Popped(&inner.deadlines, due);
             match due {
                 Due::Session(id) => {
                     if let Some(session) = inner.live.get(&id) {

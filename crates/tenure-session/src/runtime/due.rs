@@ -1,34 +1,179 @@
-//! When a session in the store is due, by the limits of today.
+//! When a session in the store is due: by its own idle time, or by the limits of today.
 //!
 //! Its deadline was made with the limits of the process that wrote it, which it notes. If they were changed since, it is made
-//! anew: a session follows a longer idle time as well as a shorter one, without a look at every record.
+//! anew: a session follows a longer idle time as well as a shorter one, without a look at every record. A session with an
+//! idle time of its own notes that instead, and follows nothing else; a reader that does not know of it goes by the
+//! deadline, which is right until that reader writes.
 
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 use crate::port::clock::Time;
 use crate::record::SessionRecord;
 
+/// How long a session lives when nobody uses it.
+///
+/// As JSON it is a number of milliseconds, `"never"` or `"default"`.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[serde(from = "Written", into = "Written")]
+pub enum IdleTtl {
+    /// As the limits say, also when they are changed.
+    #[default]
+    Default,
+    /// This long, whatever the limits say; a millisecond at least.
+    After(Duration),
+    /// For ever, as far as use goes: [`Limits::max_lifetime`] still counts.
+    Never,
+}
+
+impl IdleTtl {
+    /// In milliseconds as records have it: 0 for never, nothing for the default.
+    pub fn as_ms(self) -> Option<u64> {
+        match self {
+            Self::Default => None,
+            Self::After(ttl) => Some(millis(ttl).max(1)),
+            Self::Never => Some(0),
+        }
+    }
+
+    /// What a record says.
+    pub fn of_ms(ms: Option<u64>) -> Self {
+        match ms {
+            None => Self::Default,
+            Some(0) => Self::Never,
+            Some(ms) => Self::After(Duration::from_millis(ms)),
+        }
+    }
+
+    /// The time in force; nothing if there is no end to it.
+    pub fn in_force(self, limits: &Limits) -> Option<Duration> {
+        match self {
+            Self::Default => limits.idle_ttl,
+            Self::After(ttl) => Some(ttl.max(Duration::from_millis(1))),
+            Self::Never => None,
+        }
+    }
+
+    /// The two members of a record that say it: the time of its own, and the one of the limits that it follows.
+    pub(super) fn noted(self, limits: &Limits) -> (Option<u64>, Option<u64>) {
+        match self.as_ms() {
+            Some(own) => (Some(own), None),
+            None => (None, Some(idle_ms(limits))),
+        }
+    }
+}
+
+/// An idle time as JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Ms(u64),
+    Word(Word),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    Default,
+    Never,
+}
+
+impl From<IdleTtl> for Written {
+    fn from(ttl: IdleTtl) -> Self {
+        match ttl.as_ms() {
+            None => Self::Word(Word::Default),
+            Some(0) => Self::Word(Word::Never),
+            Some(ms) => Self::Ms(ms),
+        }
+    }
+}
+
+impl From<Written> for IdleTtl {
+    fn from(written: Written) -> Self {
+        match written {
+            Written::Ms(ms) => Self::After(Duration::from_millis(ms)),
+            Written::Word(Word::Default) => Self::Default,
+            Written::Word(Word::Never) => Self::Never,
+        }
+    }
+}
+
 /// The idle time as records note it.
 pub(super) fn idle_ms(limits: &Limits) -> u64 {
-    limits.idle_ttl.map_or(0, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+    limits.idle_ttl.map_or(0, millis)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// When a session is due that nobody uses after this, at the latest.
+pub(super) fn after_use(
+    last_used: Time,
+    idle: Option<Duration>,
+    created: Time,
+    limits: &Limits,
+) -> Option<Time> {
+    let idle = idle.map(|ttl| last_used.after(ttl));
+    let old = limits.max_lifetime.map(|age| created.after(age));
+    [idle, old].into_iter().flatten().min()
+}
+
+/// Gives a session that is not in memory another idle time, which counts from now. Returns when it is due.
+pub(super) fn begin_anew(
+    session: &mut SessionRecord,
+    ttl: IdleTtl,
+    limits: &Limits,
+    now: Time,
+) -> Option<Time> {
+    session.last_used = now.0;
+    (session.ttl_ms, session.idle_ms) = ttl.noted(limits);
+    // Exact, because nobody uses it unseen.
+    after_use(now, ttl.in_force(limits), Time(session.created), limits)
 }
 
 /// When a session is due whose record has this deadline.
 pub(super) fn due(session: &SessionRecord, deadline: Option<Time>, limits: &Limits) -> Option<Time> {
-    let Some(before) = session.idle_ms.filter(|before| *before != idle_ms(limits)) else { return deadline };
+    let followed = session.idle_ms.filter(|_| session.ttl_ms.is_none());
+    let Some(before) = followed.filter(|before| *before != idle_ms(limits)) else { return deadline };
     let last_used = Time(session.last_used);
     // A record of a session that was put to sleep is exact; in any other the last use may be missing, and it has twice
     // the time.
     let is_exact = before > 0 && deadline == Some(last_used.after(Duration::from_millis(before)));
-    let idle = limits.idle_ttl.map(|ttl| last_used.after(if is_exact { ttl } else { ttl * 2 }));
-    let old = limits.max_lifetime.map(|age| Time(session.created).after(age));
-    [idle, old].into_iter().flatten().min()
+    let idle = limits.idle_ttl.map(|ttl| if is_exact { ttl } else { ttl * 2 });
+    after_use(last_used, idle, Time(session.created), limits)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // A3.04, A9.01: a time in ms for each session, or none that ends it.
+    #[test]
+    fn an_idle_time_of_its_own_is_kept_as_it_was_set_and_follows_no_limits() {
+        let limits = Limits { idle_ttl: Some(Duration::from_secs(60)), ..Limits::default() };
+        for (ttl, ms, noted, in_force) in [
+            (IdleTtl::Default, None, (None, Some(60_000)), Some(60_000)),
+            (
+                IdleTtl::After(Duration::from_millis(1_800_000)),
+                Some(1_800_000),
+                (Some(1_800_000), None),
+                Some(1_800_000),
+            ),
+            (IdleTtl::Never, Some(0), (Some(0), None), None),
+        ] {
+            assert_eq!((ttl.as_ms(), ttl.noted(&limits)), (ms, noted));
+            assert_eq!(IdleTtl::of_ms(ms), ttl);
+            let json = serde_json::to_string(&ttl).unwrap();
+            assert_eq!(serde_json::from_str::<IdleTtl>(&json).unwrap(), ttl, "{json}");
+            assert_eq!(ttl.in_force(&limits), in_force.map(Duration::from_millis));
+        }
+        // Nothing can live for no time at all, nor for ever by mistake.
+        assert_eq!(IdleTtl::After(Duration::ZERO).as_ms(), Some(1));
+        assert_eq!(IdleTtl::After(Duration::MAX).as_ms(), Some(u64::MAX));
+    }
 
     #[test]
     fn a_deadline_follows_the_idle_time() {

@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`Sessions`] (create, find, list), `birth` (of one), `census` (how many), [`Session`] (what one holds), `link` (to the server
 //! behind), `call` (a request from the client), `ask` (a request to the client), `stream` and `reader`
-//! (events out), `backlog` (what the log did not take), `save` (the record), `sleep`, `wake`, `servers` (whose it is) and `reopen` (dormant and back), `relink` (another server), `deadline` and `sweep`
+//! (events out), `backlog` (what the log did not take), `save` (the record), `settings` and `annotate` (what users say of it), `sleep`, `wake`, `servers` (whose it is) and `reopen` (dormant and back), `relink` (another server), `deadline` and `sweep`
 //! (expiry), `owner` and `news` (what servers say), `ending` (the end of one session), `operate` (what operators do), `drain` (shutdown).
 
 mod annotate;
@@ -33,22 +33,24 @@ mod save;
 mod servers;
 mod session;
 mod sessions;
+mod settings;
 mod sleep;
 mod stream;
 mod sweep;
 mod take_back;
 mod wake;
 
-pub use annotate::annotate;
+pub use annotate::{Changes, annotate};
 pub use call::Answer;
 pub(crate) use census::{Census, Leaving, Seat};
+pub use due::IdleTtl;
 pub(crate) use finish::finish;
 pub use operate::{Existing, NotAdopted, SavedSession, adopt, revoke};
 pub use reader::{Item, Reader};
 pub use reopen::noted_requests;
-pub use save::Metadata;
 pub use session::{CallInfo, Session, SessionInfo};
 pub use sessions::{Created, Parts, Sessions, Tallies};
+pub use settings::{Metadata, Settings};
 pub(crate) use stream::Origin;
 pub(crate) use take_back::{Written, is_due, remove, take_back};
 

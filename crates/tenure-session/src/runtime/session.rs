@@ -17,8 +17,10 @@ use super::ask::Ask;
 use super::census::Seat;
 use super::deadline::Due;
 use super::drain::{Hints, Stage};
+use super::due::IdleTtl;
 use super::relink;
 use super::sessions::{Held, Inner};
+use super::settings::Settings;
 use super::stream::{Outbox, Stream};
 use crate::call::Collect;
 use crate::error::{Error, Reason, RpcError};
@@ -48,6 +50,8 @@ pub struct Session {
     last_used: AtomicU64,
     /// The last use that was written down, or is about to be.
     saved_use: AtomicU64,
+    /// The idle time in force in ms, `u64::MAX` for none. Follows `State::settings`, and is here because every use looks at it.
+    idle_ms: AtomicU64,
     /// Up to where events of the standalone stream were delivered, as it was last written down.
     pub(super) saved_delivery: AtomicU64,
     pub(super) inner: Arc<Inner>,
@@ -107,7 +111,7 @@ pub(super) struct State {
     pub(super) trim_again: Option<Instant>,
     pub(super) log_level: Option<LogLevel>,
     pub(super) subscriptions: BTreeSet<Box<str>>,
-    pub(super) metadata: serde_json::Map<String, serde_json::Value>,
+    pub(super) settings: Settings,
     pub(super) version: Version,
     /// A task is about to write the record.
     pub(super) saving: bool,
@@ -207,8 +211,8 @@ pub struct SessionInfo {
     pub requests: u64,
     /// Requests that ended in an error.
     pub errors: u64,
-    /// What was attached to it.
-    pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// What was set for it alone.
+    pub settings: Settings,
 }
 
 impl Session {
@@ -233,6 +237,7 @@ impl Session {
             epoch,
             last_used: AtomicU64::new(now.0),
             saved_use: AtomicU64::new(now.0),
+            idle_ms: AtomicU64::new(in_force(state.settings.ttl, &inner)),
             saved_delivery: AtomicU64::new(state.delivered()),
             inner,
             writing: tokio::sync::Semaphore::new(1),
@@ -289,8 +294,7 @@ impl Session {
 
     /// Counts as use now: the idle clock starts anew. That is written down now and then, not each time.
     pub fn touch(self: &Arc<Self>) {
-        let now = self.inner.clock.now();
-        self.last_used.store(now.0, Ordering::Relaxed);
+        self.used_now();
         if self.use_lags() {
             self.save(&mut self.state.lock());
         }
@@ -298,8 +302,27 @@ impl Session {
 
     /// Whether the record is too far behind the use of the session.
     fn use_lags(&self) -> bool {
-        let Some(ttl) = self.inner.limits.idle_ttl else { return false };
-        self.last_used() >= Time(self.saved_use.load(Ordering::Relaxed)).after(ttl / 8)
+        let idle = self.idle_ms.load(Ordering::Relaxed);
+        idle != u64::MAX
+            && self.last_used().0 >= self.saved_use.load(Ordering::Relaxed).saturating_add(idle / 8)
+    }
+
+    /// The time in force after which it expires if nobody uses it.
+    pub(crate) fn idle_ttl(&self) -> Option<Duration> {
+        match self.idle_ms.load(Ordering::Relaxed) {
+            u64::MAX => None,
+            ms => Some(Duration::from_millis(ms)),
+        }
+    }
+
+    /// The settings say this from now on.
+    pub(super) fn set_idle_ttl(&self, ttl: IdleTtl) {
+        self.idle_ms.store(in_force(ttl, &self.inner), Ordering::Relaxed);
+    }
+
+    /// The idle clock starts anew, and whoever writes the record next writes that down.
+    pub(super) fn used_now(&self) {
+        self.last_used.store(self.inner.clock.now().0, Ordering::Relaxed);
     }
 
     /// The last use, which is about to be written down.
@@ -352,7 +375,7 @@ impl Session {
             log_level: state.log_level,
             requests: state.requests,
             errors: state.errors,
-            metadata: state.metadata.clone(),
+            settings: state.settings.clone(),
         }
     }
 
@@ -421,7 +444,10 @@ impl Session {
     pub(super) fn look_at_deadline(self: &Arc<Self>) {
         let now = self.inner.clock.now();
         let mut state = self.state.lock();
-        state.due = None;
+        // There is another entry if the last look panicked after it had made one; two would go on side by side for ever.
+        if let Some(due) = state.due.take() {
+            self.inner.deadlines.remove(due, Due::Session(self.id));
+        }
         if state.end.is_some() {
             return;
         }
@@ -432,7 +458,7 @@ impl Session {
             self.last_used.store(now.0, Ordering::Relaxed);
         }
         let limits = &self.inner.limits;
-        let idle = limits.idle_ttl.is_some_and(|ttl| now >= self.last_used().after(ttl));
+        let idle = self.idle_ttl().is_some_and(|ttl| now >= self.last_used().after(ttl));
         let old = limits.max_lifetime.is_some_and(|age| now >= self.created.after(age));
         if idle || old {
             drop(state);
@@ -463,7 +489,7 @@ impl Session {
     /// Enters the session into the deadline queue at the next moment something may be due.
     pub(super) fn schedule(&self, state: &mut State, now: Time) {
         let limits = &self.inner.limits;
-        let idle = limits.idle_ttl.map(|ttl| self.last_used().after(ttl));
+        let idle = self.idle_ttl().map(|ttl| self.last_used().after(ttl));
         let old = limits.max_lifetime.map(|age| self.created.after(age));
         let stale = state.kept.oldest.filter(|_| !state.trimming);
         let at = |instant: Instant| now.after(instant - Instant::now());
@@ -551,7 +577,7 @@ impl State {
             trim_again: None,
             log_level: None,
             subscriptions: BTreeSet::new(),
-            metadata: serde_json::Map::new(),
+            settings: Settings::default(),
             version: Version(0),
             saving: false,
             unsaved: false,
@@ -596,6 +622,12 @@ impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("label", &self.label).finish_non_exhaustive()
     }
+}
+
+/// The idle time in force in ms, `u64::MAX` for none.
+fn in_force(ttl: IdleTtl, inner: &Inner) -> u64 {
+    let ttl = ttl.in_force(&inner.limits);
+    ttl.map_or(u64::MAX, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The error of a session that is over.

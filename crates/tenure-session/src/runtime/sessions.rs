@@ -23,6 +23,7 @@ use super::live::Live;
 use super::news::{LastNews, Watchers};
 use super::servers::Servers;
 use super::session::{Session, SessionInfo, State, unknown_error};
+use super::settings::{Settings, check_size};
 use super::sweep;
 use super::wake::{self, Waking};
 use crate::budget::{Resource, Share, Taken};
@@ -35,8 +36,9 @@ use crate::message::{self, Request};
 use crate::phase::Step;
 use crate::port::backend::{Backend, Open, Opening};
 use crate::port::clock::{Clock, Time};
-use crate::port::store::{Store, StoreError, Trouble};
+use crate::port::store::{RecordKey, Store, StoreError, Trouble};
 use crate::protocol::Revision;
+use crate::supervise::{Avoided, Loops};
 
 /// All sessions of a process, as one of its endpoints sees them. Cheap to clone.
 #[derive(Clone)]
@@ -54,6 +56,9 @@ pub(super) struct Inner {
     /// not wait for it.
     pub(super) closing: TaskTracker,
     pub(super) stop: CancellationToken,
+    loops: Loops,
+    /// Records that the sweep panicked at.
+    pub(super) avoided: Avoided<RecordKey>,
     /// How far the way down has been gone; a [`Stage`].
     pub(super) stage: AtomicU8,
     /// The next process is there already, and has the socket.
@@ -140,6 +145,8 @@ impl Sessions {
             tasks: TaskTracker::new(),
             closing: TaskTracker::new(),
             stop: CancellationToken::new(),
+            loops: Loops::default(),
+            avoided: Avoided::default(),
             stage: AtomicU8::new(Stage::Open as u8),
             is_handed_over: AtomicBool::new(false),
             safe_tools: Mutex::default(),
@@ -159,8 +166,11 @@ impl Sessions {
         });
         let listener = Arc::downgrade(&inner);
         inner.hub.add(listener);
-        inner.tasks.spawn(deadline::watch(Arc::clone(&inner)));
-        inner.tasks.spawn(sweep::run(Arc::clone(&inner)));
+        let (stop, watched, swept) = (inner.stop.clone(), Arc::clone(&inner), Arc::clone(&inner));
+        let watch = move || deadline::watch(Arc::clone(&watched));
+        inner.tasks.spawn(inner.loops.keep("deadlines of sessions", stop.clone(), watch));
+        let sweep = move || sweep::run(Arc::clone(&swept));
+        inner.tasks.spawn(inner.loops.keep("sweep of sessions", stop, sweep));
         Self(inner, Route::MAIN)
     }
 
@@ -215,7 +225,26 @@ impl Sessions {
         principal: &Principal,
         share: Option<Share>,
     ) -> Result<Created, Error> {
+        self.create_with(id, request, principal, share, Settings::default()).await
+    }
+
+    /// As [`Sessions::create_as`], with metadata and an idle time of its own from the beginning.
+    ///
+    /// # Errors
+    /// As for `create`, and when the metadata are too large.
+    ///
+    /// # Cancel safety
+    /// As for `create`.
+    pub async fn create_with(
+        &self,
+        id: SessionId,
+        request: Request,
+        principal: &Principal,
+        share: Option<Share>,
+        settings: Settings,
+    ) -> Result<Created, Error> {
         let inner = &self.0;
+        check_size(&settings.metadata, &inner.limits)?;
         // Counted before the stage is read, so that a stop that sets the stage and then counts misses none.
         let _creating = Creating::begin(inner);
         if inner.stage() >= Stage::Draining {
@@ -234,7 +263,7 @@ impl Sessions {
         let seat = inner.census.take(id.key(), principal, &inner.limits)?;
         let claim = finish(&inner.tasks, Unborn::claim(Arc::clone(inner), id.key()));
         let (mut unborn, epoch) = claim.await.map_err(store_failed)?;
-        let state = State { _held: held, ..State::new(params.clone(), revision, seat) };
+        let state = State { _held: held, settings, ..State::new(params.clone(), revision, seat) };
         let now = inner.clock.now();
         let belongs = (principal.clone(), self.1.clone());
         let session = Session::new(Arc::clone(inner), id, belongs, epoch, now, state);
@@ -266,7 +295,7 @@ impl Sessions {
             let mut state = session.state.lock();
             state.initialize_result = result.clone();
             state.step(Step::InitializeAnswered, inner.limits.gate);
-            session.record(&state, serde_json::Map::new())
+            session.record(&state, &state.settings)
         };
         let write = finish(&inner.tasks, unborn.write(value, deadline));
         let (unborn, version) = write.await.map_err(store_failed)?;
@@ -339,6 +368,11 @@ impl Sessions {
     /// What is wrong with the store right now.
     pub fn store_trouble(&self) -> Option<Trouble> {
         self.0.store.trouble()
+    }
+
+    /// The loops of this process, with those of the parts that were included.
+    pub fn loops(&self) -> &Loops {
+        &self.0.loops
     }
 
     /// Whether new work is taken.

@@ -33,14 +33,11 @@ impl Session {
             if state.end.is_some() || !state.is_quiet() {
                 return Ok(());
             }
-            let (value, _) = self.record(&state, state.metadata.clone());
+            let (value, _) = self.record(&state, &state.settings);
             (value, state.version, self.last_used())
         };
         // While it sleeps nobody uses it unseen, so here the deadline is exact.
-        let limits = &self.inner.limits;
-        let idle = limits.idle_ttl.map(|ttl| used.after(ttl));
-        let old = limits.max_lifetime.map(|age| self.created.after(age));
-        let deadline = [idle, old].into_iter().flatten().min();
+        let deadline = super::due::after_use(used, self.idle_ttl(), self.created, &self.inner.limits);
         let key = RecordKey::session(self.key);
         let version = self.inner.store.put(key, value, Expected::Version(seen), deadline).await?;
         self.state.lock().version = version;

@@ -59,6 +59,7 @@ async fn sweep(inner: &Arc<Inner>) -> Result<(), StoreError> {
         let full = due.len() == PAGE;
         let (mut moved, mut failed) = (false, None);
         for (key, version) in due {
+            let Some(_in_hand) = inner.avoided.take(key) else { continue };
             match handle(inner, key, version).await {
                 Ok(gone) => moved |= gone,
                 // One that cannot be dealt with does not hold up the others.
@@ -95,7 +96,7 @@ async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<
             let due = super::due::due(&session, record.deadline, &inner.limits);
             if due.is_none_or(|due| inner.clock.now() < due) {
                 // It was written with a shorter idle time than is in force now.
-                session.idle_ms = Some(super::due::idle_ms(&inner.limits));
+                (session.ttl_ms, session.idle_ms) = super::due::IdleTtl::Default.noted(&inner.limits);
                 return match inner.store.put(key, session.encode(), Expected::Version(version), due).await {
                     Ok(_) => Ok(true),
                     Err(StoreError::Conflict { .. }) => Ok(false),

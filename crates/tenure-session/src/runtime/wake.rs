@@ -15,10 +15,12 @@ use tokio::sync::watch;
 
 use super::deadline::Due;
 use super::drain::{Stage, draining};
+use super::due::IdleTtl;
 use super::link::not_started;
 use super::reopen::{Reopened, Resumed};
 use super::session::{Session, State, ended_error, unknown_error};
 use super::sessions::{Inner, store_failed};
+use super::settings::Settings;
 use super::stream::{Origin, Stream};
 use crate::call::Fanout;
 use crate::error::{Error, Kind, Reason};
@@ -261,7 +263,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     state.phase = phase;
     state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
     state.subscriptions = record.subscriptions.iter().map(|uri| uri.as_str().into()).collect();
-    state.metadata = record.metadata.clone();
+    state.settings = Settings { metadata: record.metadata.clone(), ttl: IdleTtl::of_ms(record.ttl_ms) };
     // From the record too: a leap that was made at an earlier wake must not be undone where no stream followed it.
     let told = u32::try_from(record.next_stream).unwrap_or(u32::MAX);
     state.next_stream = survey.next_stream.max(told).max(1);
@@ -303,7 +305,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     let (value, deadline) = {
         let mut state = session.state.lock();
         state.initialize_result = result;
-        session.record(&state, state.metadata.clone())
+        session.record(&state, &state.settings)
     };
     let written =
         inner.store.put(RecordKey::session(key), value, Expected::Version(dormant.version), deadline).await;

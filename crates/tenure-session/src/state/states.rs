@@ -18,6 +18,7 @@ use crate::id::{Principal, SessionKey};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Stored};
 use crate::runtime::{Census, Seat, finish};
+use crate::supervise::{Avoided, Loops};
 
 /// How long a stop waits for writes that are under way.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
@@ -91,13 +92,19 @@ pub(super) struct Inner {
     pub(super) census: Arc<Census>,
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
+    loops: Loops,
+    /// Records that the sweep panicked at.
+    pub(super) avoided: Avoided<RecordKey>,
 }
 
 impl States {
     /// Starts to keep states. Must be called within a tokio runtime.
     pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits) -> Self {
         let states = Self::at_rest(store, clock, limits);
-        states.0.tasks.spawn(sweep::run(Arc::clone(&states.0)));
+        let inner = Arc::clone(&states.0);
+        let (loops, stop) = (&states.0.loops, inner.stop.clone());
+        let sweep = move || sweep::run(Arc::clone(&inner));
+        states.0.tasks.spawn(loops.keep("sweep of data sessions", stop, sweep));
         states
     }
 
@@ -105,7 +112,8 @@ impl States {
     /// so that neither [`States::count`] nor the limits know of them. For a look into a store that no server has.
     pub fn at_rest(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits) -> Self {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        Self(Arc::new(Inner { store, clock, limits, census: Arc::default(), stop, tasks }))
+        let (census, loops, avoided) = (Arc::default(), Loops::default(), Avoided::default());
+        Self(Arc::new(Inner { store, clock, limits, census, stop, tasks, loops, avoided }))
     }
 
     /// Stops what runs in the background; the states stay where they are. A store that does not answer is left to the
@@ -116,6 +124,11 @@ impl States {
         if tokio::time::timeout(STOP_WITHIN, self.0.tasks.wait()).await.is_err() {
             tracing::warn!(writes = self.0.tasks.len(), "the store of states did not answer before the end");
         }
+    }
+
+    /// What runs in the background.
+    pub fn loops(&self) -> &Loops {
+        &self.0.loops
     }
 
     /// The bounds in force.

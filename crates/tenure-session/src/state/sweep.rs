@@ -53,6 +53,7 @@ async fn sweep(inner: &Inner) -> Result<(), StoreError> {
         let full = due.len() == PAGE;
         let (mut moved, mut failed) = (false, None);
         for (key, version) in due {
+            let Some(_in_hand) = inner.avoided.take(key) else { continue };
             match handle(inner, key, version).await {
                 Ok(gone) => moved |= gone,
                 // Somebody used it meanwhile.

@@ -22,6 +22,7 @@ use crate::message::RawJson;
 use crate::port::clock::Clock;
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreError, Version};
 use crate::runtime::{Census, Seat, Written, finish, take_back};
+use crate::supervise::{Avoided, Loops};
 
 /// What a client has to wait for at most until its cancellation is in the store.
 const CANCEL_WITHIN: Duration = Duration::from_secs(5);
@@ -48,6 +49,9 @@ pub(super) struct Inner {
     pub(super) watchers: Watchers,
     pub(super) stop: CancellationToken,
     tasks: TaskTracker,
+    loops: Loops,
+    /// Records that the sweep panicked at.
+    pub(super) avoided: Avoided<RecordKey>,
     pub(super) carry_on: OnceLock<CarryOn>,
 }
 
@@ -92,9 +96,13 @@ impl Tasks {
             watchers: Watchers::default(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            loops: Loops::default(),
+            avoided: Avoided::default(),
             carry_on: OnceLock::new(),
         });
-        inner.tasks.spawn(sweep::run(Arc::downgrade(&inner), inner.stop.clone()));
+        let (swept, stop) = (Arc::downgrade(&inner), inner.stop.clone());
+        let sweep = move || sweep::run(Weak::clone(&swept), stop.clone());
+        inner.tasks.spawn(inner.loops.keep("sweep of tasks", inner.stop.clone(), sweep));
         Self(inner)
     }
 
@@ -106,6 +114,11 @@ impl Tasks {
         if tokio::time::timeout(STOP_WITHIN, self.0.tasks.wait()).await.is_err() {
             tracing::warn!(writes = self.0.tasks.len(), "the store of tasks did not answer before the end");
         }
+    }
+
+    /// What runs in the background.
+    pub fn loops(&self) -> &Loops {
+        &self.0.loops
     }
 
     /// The bounds in force.

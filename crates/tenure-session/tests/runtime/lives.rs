@@ -169,6 +169,7 @@ async fn metadata_changes_by_compare_and_swap() {
         seen = session.metadata().1;
     };
     let late = session.set_metadata(seen, serde_json::Map::new()).await.unwrap_err();
+    assert_eq!(late.reason(), Reason::Conflict);
     assert_eq!(late.to_rpc().raw().read::<serde_json::Value>().unwrap()["data"]["version"], version.0);
     assert_eq!(session.metadata(), (first, version));
     let mut writers = tokio::task::JoinSet::new();

@@ -105,6 +105,7 @@ impl Engine {
             let (keyspaces, progress, room) = shared();
             Tidy { keyspaces, progress, room }
         };
+        let (of_writer, of_keeper) = (Arc::clone(&progress), Arc::clone(&progress));
         let (stop_keeper, keeper_stopped) = std_mpsc::channel();
         let (stop_tidy, tidy_stopped) = std_mpsc::channel();
         Ok(Self {
@@ -115,8 +116,14 @@ impl Engine {
             jobs,
             close,
             stop: vec![stop_keeper, stop_tidy],
-            writer: Some(thread("tenure-store", move || runtime.block_on(written)).map_err(&io)?),
-            keeper: Some(thread("tenure-sync", move || keeper.run(&keeper_stopped)).map_err(&io)?),
+            writer: Some(
+                thread("tenure-store", move || vital(&of_writer, || runtime.block_on(written)))
+                    .map_err(&io)?,
+            ),
+            keeper: Some(
+                thread("tenure-sync", move || vital(&of_keeper, || keeper.run(&keeper_stopped)))
+                    .map_err(&io)?,
+            ),
             tidy: Some(thread("tenure-tidy", move || tidy.run(&tidy_stopped)).map_err(&io)?),
         })
     }
@@ -163,6 +170,22 @@ fn leap(folder: &Path, written: Option<u64>, now: Time) -> std::io::Result<u64> 
     numbers.set(sequence.max(1))?;
     sync_folder(folder)?;
     Ok(sequence)
+}
+
+/// Runs what nothing can be written without. Should it panic, the engine counts as failed: no client must be told that
+/// something is kept which no thread writes or syncs.
+fn vital(progress: &Progress, run: impl FnOnce()) {
+    struct Fallen<'a>(&'a Progress);
+    impl Drop for Fallen<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                tracing::error!("a thread of the store panicked: the engine counts as failed");
+                self.0.poison();
+            }
+        }
+    }
+    let _fallen = Fallen(progress);
+    run();
 }
 
 pub(super) fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {

@@ -14,6 +14,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use tenure_session::budget::{Peer, Share};
 use tenure_session::port::store::{Grade, Trouble};
+use tenure_session::supervise::LoopState;
 
 use super::body::Body;
 use super::cors;
@@ -133,7 +134,13 @@ impl Router {
 
     /// The process lives. What troubles it is said; it is a failure only if it does not get over it by itself.
     fn health(&self) -> Response<Body> {
-        match self.mcp.sessions().store_trouble() {
+        let loops = match self.mcp.sessions().loops().state() {
+            LoopState::Well => None,
+            LoopState::Restarted(what) | LoopState::Down(what) => {
+                Some(Trouble { what, grade: Grade::Degraded })
+            }
+        };
+        match self.mcp.sessions().store_trouble().or(loops) {
             None => Self::text(StatusCode::OK, "ok\n"),
             Some(Trouble { what, grade: Grade::Degraded }) => {
                 Self::text(StatusCode::OK, format!("degraded: {what}\n"))
@@ -149,10 +156,16 @@ impl Router {
         if !self.mcp.sessions().is_ready() {
             return Self::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n");
         }
-        match self.mcp.sessions().store_trouble() {
-            None => Self::text(StatusCode::OK, "ready\n"),
-            Some(Trouble { what, .. }) => {
-                Self::text(StatusCode::SERVICE_UNAVAILABLE, format!("store: {what}\n"))
+        if let Some(Trouble { what, .. }) = self.mcp.sessions().store_trouble() {
+            return Self::text(StatusCode::SERVICE_UNAVAILABLE, format!("store: {what}\n"));
+        }
+        match self.mcp.sessions().loops().state() {
+            LoopState::Well => Self::text(StatusCode::OK, "ready\n"),
+            LoopState::Restarted(words) => {
+                Self::text(StatusCode::OK, format!("ready, but degraded: {words}\n"))
+            }
+            LoopState::Down(words) => {
+                Self::text(StatusCode::SERVICE_UNAVAILABLE, format!("degraded: {words}\n"))
             }
         }
     }

@@ -16,7 +16,7 @@ use super::reach::{Absent, Reach, StoreArgs};
 use super::table::{Cell, Side, table};
 use super::{Failure, note, say, words};
 use crate::foreign;
-use crate::operator::{LONG, Row, State, now, parse_key};
+use crate::operator::{LONG, LoopView, Row, State, now, parse_key};
 use crate::times::{ago, short};
 
 /// Letters of a client's name that are shown.
@@ -79,6 +79,9 @@ pub(super) async fn run(args: &ListArgs) -> Result<(), Failure> {
         if let Some(pid) = reach.pid().await.filter(|_| !rows.is_empty()) {
             note(&format!("of the server that runs as process {pid}"));
         }
+        for fallen in reach.loops().await.iter().filter(|known| known.restarts > 0) {
+            note(&loop_words(fallen, now()));
+        }
         match reach.data_count().await? {
             0 => {}
             count => {
@@ -135,6 +138,14 @@ fn has_ended(row: &Row) -> bool {
 
 fn last_seen(row: &Row) -> u64 {
     row.ended.or(row.last_used).unwrap_or(0)
+}
+
+/// A background loop that panicked, in words.
+fn loop_words(fallen: &LoopView, now: Time) -> String {
+    let LoopView { name, restarts, is_down, panicked } = fallen;
+    let last = panicked.map(|panicked| format!(", last {}", ago(panicked, now))).unwrap_or_default();
+    let since = if *is_down { "waits to be started again" } else { "was started again" };
+    format!("the server's loop `{name}` panicked ({restarts} in all{last}) and {since}; its log says why")
 }
 
 /// The rows as a table.
@@ -230,6 +241,22 @@ pub(super) fn end_word(end: End) -> &'static str {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_loop_that_panicked_is_told_of_with_its_count() {
+        let now = Time(1_000_000_000);
+        let mut fallen = LoopView {
+            name: "sweep of sessions".to_owned(),
+            restarts: 3,
+            is_down: false,
+            panicked: Some(now.0 - 240_000),
+        };
+        expect_test::expect!["the server's loop `sweep of sessions` panicked (3 in all, last 4m ago) and was started again; its log says why"]
+            .assert_eq(&loop_words(&fallen, now));
+        (fallen.is_down, fallen.panicked) = (true, Some(now.0));
+        expect_test::expect!["the server's loop `sweep of sessions` panicked (3 in all, last now) and waits to be started again; its log says why"]
+            .assert_eq(&loop_words(&fallen, now));
+    }
 
     #[test]
     fn a_table_tells_the_states_apart_and_marks_what_waits() {

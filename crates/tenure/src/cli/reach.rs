@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use clap::Args;
 use tenure_session::SessionKey;
-use tenure_session::runtime::{Existing, Metadata};
+use tenure_session::runtime::{Changes, Existing, Settings};
 
 use super::{Failure, note, sources};
 use crate::config::Config;
 use crate::control::{Client, memory_servers};
-use crate::operator::{Calls, DataDesk, Detail, Operator, Page, Prefix, Revoked, Saved, UsageRow};
+use crate::operator::{Calls, DataDesk, Detail, LoopView, Operator, Page, Prefix, Revoked, Saved, UsageRow};
 use crate::servers;
 use crate::stores::{self, OwnStore};
 use crate::wire::{self, Access, BackedUp, Stage};
@@ -119,11 +119,10 @@ impl StoreArgs {
         }
         match wire::open(&url, config.store_key_file.as_ref()).await? {
             Access::Open(store) => {
-                let (ttl, limits) = (config.limits.tombstone_ttl, config.data.limits.clone());
                 // As far as the configuration says what will be served: only the demo's tools work on kinds.
                 let kinds = if config.child.command.is_empty() { wire::demo_kinds() } else { Vec::new() };
-                let data = DataDesk::offline(Arc::clone(&store.store), limits, kinds);
-                Ok(Reach::Here(Operator::offline(store, ttl, data)))
+                let data = DataDesk::offline(Arc::clone(&store.store), config.data.limits.clone(), kinds);
+                Ok(Reach::Here(Operator::offline(store, config.limits, data)))
             }
             // A server that has just started has its socket a moment later than its store.
             Access::InUse(failure) => Client::find(&folder).await.map(Reach::Server).ok_or_else(|| {
@@ -205,6 +204,14 @@ impl Reach {
         }
     }
 
+    /// What runs in the background of that server.
+    pub(super) async fn loops(&self) -> Vec<LoopView> {
+        match self {
+            Self::Server(client) => client.loops().await,
+            Self::Here(operator) => operator.loops(),
+        }
+    }
+
     pub(super) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<Page, Failure> {
         match self {
             Self::Server(client) => client.page(after, limit).await,
@@ -252,8 +259,8 @@ impl Reach {
     pub(super) async fn annotate(
         &self,
         key: SessionKey,
-        changes: &Metadata,
-    ) -> Result<Option<Metadata>, Failure> {
+        changes: &Changes,
+    ) -> Result<Option<Settings>, Failure> {
         match self {
             Self::Server(client) => client.annotate(key, changes).await,
             Self::Here(operator) => operator.annotate(key, changes).await,

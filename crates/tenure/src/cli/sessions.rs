@@ -4,14 +4,17 @@
 //! none has open. What differs is that only a server has sessions that are awake.
 
 use clap::{Args, Subcommand};
+use tenure_session::runtime::{Changes, IdleTtl, Settings};
 use tenure_session::{SessionId, SessionKey};
 
 use super::call::arguments;
 use super::list::{self, ListArgs};
 use super::moving::{self, ExportArgs, ImportArgs};
 use super::reach::{Absent, Reach, StoreArgs};
-use super::{Failure, block_on, data, say, show};
+use super::{Failure, block_on, data, note, say, show};
+use crate::config::parse_duration;
 use crate::operator::{Prefix, Revoked, Row, parse_key};
+use crate::times::span;
 
 /// Matches that are listed when a name fits several sessions.
 const MATCHES: usize = 10;
@@ -45,13 +48,17 @@ Requests in flight are answered with an error, streams are closed, events are fo
 Example:
   tenure sessions revoke s-4f3a9c01 s-77aa0b12")]
     Revoke(RevokeArgs),
-    /// Attach notes to a session, for operators and for servers in this process.
+    /// Attach notes to a session, for operators and handlers, and say how long it lives unused.
     #[command(after_help = "\
-`key=text` sets a text, `key:=json` any JSON, and `key:=null` removes. `show` shows what there is.
+`key=text` sets a text, `key:=json` any JSON, and `key:=null` removes. `show` shows what there is. A time of \
+its own counts from now on and wins over `session.idle_ttl`, whatever that is changed to; \
+`session.max_lifetime` ends the session all the same.
 
 Examples:
   tenure sessions set s-4f3a9c01 ticket=4711 priority:=2
-  tenure sessions set s-4f3a9c01 ticket:=null")]
+  tenure sessions set s-4f3a9c01 ticket:=null
+  tenure sessions set s-4f3a9c01 --ttl 2h
+  tenure sessions set s-4f3a9c01 --ttl default")]
     Set(SetArgs),
     /// Write sessions to a file, one JSON object a line.
     #[command(after_help = "\
@@ -113,8 +120,11 @@ pub(super) struct SetArgs {
     /// The session: its key, the first digits of it, or its label.
     key: String,
     /// What to attach: `key=text` or `key:=json`.
-    #[arg(required = true, value_name = "KEY=VALUE")]
+    #[arg(required_unless_present = "ttl", value_name = "KEY=VALUE")]
     pairs: Vec<String>,
+    /// How long it lives when nobody uses it, such as 2h; `never`; or `default` for what `session.idle_ttl` says.
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    ttl: Option<IdleTtl>,
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -139,14 +149,36 @@ pub(super) fn run(command: Command) -> Result<(), Failure> {
 }
 
 async fn set(args: &SetArgs) -> Result<(), Failure> {
-    let changes = arguments::read(&args.pairs)?.into_object();
+    let changes = Changes { metadata: arguments::read(&args.pairs)?.into_object(), ttl: args.ttl };
     let reach = args.store.reach(Absent::Refuse).await?;
     let key = resolve(&reach, &args.key).await?;
-    let metadata = reach
+    let Settings { metadata, ttl } = reach
         .annotate(key, &changes)
         .await?
         .ok_or_else(|| Failure::new(format!("{} is over, so nothing can be attached to it", key.label())))?;
-    say(&format!("{:#}\n", serde_json::Value::Object(metadata)))
+    if args.ttl.is_some() {
+        note(&ttl_words(&key.label(), ttl));
+    }
+    if args.pairs.is_empty() { Ok(()) } else { say(&format!("{:#}\n", serde_json::Value::Object(metadata))) }
+}
+
+fn ttl(text: &str) -> Result<IdleTtl, String> {
+    match text {
+        "default" => Ok(IdleTtl::Default),
+        // The second is the word of the configuration.
+        "never" | "infinity" => Ok(IdleTtl::Never),
+        time => parse_duration(time).filter(|time| !time.is_zero()).map(IdleTtl::After).ok_or_else(|| {
+            "a time has a unit, such as 30s, 5m or 2h; else it is `never` or `default`".to_owned()
+        }),
+    }
+}
+
+fn ttl_words(label: &str, ttl: IdleTtl) -> String {
+    match ttl {
+        IdleTtl::Default => format!("{label} expires when `session.idle_ttl` says"),
+        IdleTtl::After(time) => format!("{label} expires when nobody uses it for {}", span(time)),
+        IdleTtl::Never => format!("{label} does not expire for want of use"),
+    }
 }
 
 async fn revoke(args: &RevokeArgs) -> Result<(), Failure> {

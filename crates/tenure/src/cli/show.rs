@@ -2,6 +2,7 @@
 
 use indicatif::HumanBytes;
 use tenure_session::port::clock::Time;
+use tenure_session::runtime::IdleTtl;
 
 use super::list::{state_tone, state_words};
 use super::paint::{Paint, Tone};
@@ -57,6 +58,7 @@ fn render(detail: &Detail, now: Time, paint: Paint) -> String {
         // Of one that is awake the record is behind its use.
         State::Awake | State::Unreadable => {}
     }
+    fact("own ttl", own_ttl(detail.settings.ttl));
     fact("requests", detail.requests.map(|requests| requests.to_string()));
     fact("errors", detail.errors.map(|errors| errors.to_string()));
     fact("readers", row.readers.map(|readers| readers.to_string()));
@@ -77,9 +79,18 @@ fn render(detail: &Detail, now: Time, paint: Paint) -> String {
     section("requests in flight", detail.in_flight.iter().map(|call| in_flight(call, now)).collect());
     section("streams", detail.streams.iter().map(|known| stream(detail, known)).collect());
     section("subscriptions", detail.subscriptions.clone());
-    let metadata = detail.metadata.iter().map(|(name, value)| format!("{name} = {value}"));
+    let metadata = detail.settings.metadata.iter().map(|(name, value)| format!("{name} = {value}"));
     section("metadata", metadata.collect());
     text
+}
+
+/// How long a session lives unused, if that was set for it alone.
+fn own_ttl(ttl: IdleTtl) -> Option<String> {
+    match ttl {
+        IdleTtl::Default => None,
+        IdleTtl::After(time) => Some(format!("{} without use", span(time))),
+        IdleTtl::Never => Some("never expires for want of use".to_owned()),
+    }
 }
 
 fn party(party: &Party) -> String {
@@ -213,6 +224,15 @@ mod tests {
         assert_eq!(steering, ['x'; 0], "{text}");
         assert!(!text.contains(['\u{202e}', '\u{2028}']), "{text}");
         assert_eq!(text.lines().filter(|line| line.starts_with("  state ")).count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_time_of_its_own_is_shown() {
+        let text = shown(json!({ "ttl_ms": 7_200_000 }));
+        assert!(text.contains("\n  own ttl       2h without use\n"), "{text}");
+        let text = shown(json!({ "ttl_ms": "never" }));
+        assert!(text.contains("\n  own ttl       never expires for want of use\n"), "{text}");
+        assert!(!shown(json!({})).contains("own ttl"));
     }
 
     #[test]

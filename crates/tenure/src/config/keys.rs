@@ -286,6 +286,8 @@ keys! {
     "session.max_pending": Count<1> => config.limits.max_pending;
     /// The largest params of `initialize`. They are kept as long as the session.
     "session.max_initialize": Size<1> => config.limits.max_initialize_bytes;
+    /// The largest metadata of a session, which handlers and `tenure sessions set` attach to it.
+    "session.max_metadata": Size<0> => config.limits.max_metadata_bytes;
     /// Resources that one session may subscribe to.
     "session.max_subscriptions": Count<0> => config.limits.max_subscriptions;
     /// Whether requests wait for `notifications/initialized`, as the specification asks. `false` is for

@@ -125,6 +125,7 @@ fn no_sources_show_the_defaults() {
         max_per_principal = 200000               # default
         max_pending = 128                        # default
         max_initialize = "64KiB"                 # default
+        max_metadata = "16KiB"                   # default
         max_subscriptions = 1000                 # default
         require_initialized = true               # default
         other_server = "refuse"                  # default

@@ -15,14 +15,14 @@ use hyper::{Method, Request, Response, StatusCode, http};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tenure_session::SessionKey;
-use tenure_session::runtime::{Existing, Metadata};
+use tenure_session::runtime::{Changes, Existing, Settings};
 use tokio::net::UnixStream;
 use tokio_util::task::TaskTracker;
 
 use super::data::DataClient;
 use super::{BASE, BackupLine, BackupOrder, Predecessor, path, take_over};
 use crate::failure::Failure;
-use crate::operator::{Calls, Detail, Page, Prefix, Revoked, Saved, UsageRow, key_text};
+use crate::operator::{Calls, Detail, LoopView, Page, Prefix, Revoked, Saved, UsageRow, key_text};
 use crate::wire::{BackedUp, Stage};
 
 /// How long the server may take for anything but a backup.
@@ -78,10 +78,10 @@ impl Client {
     pub(crate) async fn annotate(
         &self,
         key: SessionKey,
-        changes: &Metadata,
-    ) -> Result<Option<Metadata>, Failure> {
-        let body = serde_json::to_vec(changes).expect("metadata has a JSON form");
-        self.post(&format!("/sessions/{}/metadata", key_text(&key)), body.into()).await
+        changes: &Changes,
+    ) -> Result<Option<Settings>, Failure> {
+        let body = serde_json::to_vec(changes).expect("changes have a JSON form");
+        self.post(&format!("/sessions/{}/settings", key_text(&key)), body.into()).await
     }
 
     /// See [`Operator::export`](crate::operator::Operator::export).
@@ -151,6 +151,11 @@ impl Client {
     /// See [`Operator::calls`](crate::operator::Operator::calls).
     pub(crate) async fn calls(&self) -> Result<Calls, Failure> {
         self.get("/calls").await
+    }
+
+    /// See [`Operator::loops`](crate::operator::Operator::loops). Nothing of a server that does not know them.
+    pub(crate) async fn loops(&self) -> Vec<LoopView> {
+        self.get("/loops").await.unwrap_or_default()
     }
 
     /// What is about data sessions.

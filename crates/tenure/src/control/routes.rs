@@ -70,13 +70,14 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Answer,
         (&Method::POST, ["sessions", key, "revoke"]) => {
             Ok(json(StatusCode::OK, &operator.revoke(read_key(key)?).await?))
         }
-        (&Method::POST, ["sessions", key, "metadata"]) => {
+        (&Method::POST, ["sessions", key, "settings"]) => {
             let changes = serde_json::from_slice(&read_body(body).await?);
-            let changes = changes.map_err(|error| bad("metadata").caused_by(error))?;
+            let changes = changes.map_err(|error| bad("changes of a session").caused_by(error))?;
             Ok(json(StatusCode::OK, &operator.annotate(read_key(key)?, &changes).await?))
         }
         (&Method::GET, ["calls"]) => Ok(json(StatusCode::OK, &operator.calls())),
         (&Method::GET, ["usage"]) => Ok(json(StatusCode::OK, &operator.usage())),
+        (&Method::GET, ["loops"]) => Ok(json(StatusCode::OK, &operator.loops())),
         (&Method::POST, ["backup"]) => {
             let order = serde_json::from_slice(&read_body(body).await?);
             Ok(backup(operator, order.map_err(|error| bad("a backup").caused_by(error))?))
@@ -84,7 +85,7 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Answer,
         (method, ["data", path @ ..]) => {
             data::route(operator.data(), method, path, &query, read_body(body)).await
         }
-        (_, ["sessions", ..] | ["backup"] | ["calls"] | ["usage"]) => {
+        (_, ["sessions", ..] | ["backup"] | ["calls"] | ["usage"] | ["loops"]) => {
             Ok(refused(StatusCode::METHOD_NOT_ALLOWED))
         }
         _ => Ok(unknown()),

@@ -5,7 +5,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_session::budget::Budget;
@@ -13,8 +12,9 @@ use tenure_session::exchange::Exchanges;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::port::store::{RecordKey, Space, StoreError};
 use tenure_session::record::{End, Kept};
-use tenure_session::runtime::{self, Existing, Metadata, NotAdopted, SavedSession, Sessions};
-use tenure_session::{Error, SessionKey};
+use tenure_session::runtime::{self, Changes, Existing, NotAdopted, SavedSession, Sessions, Settings};
+use tenure_session::supervise::{LoopInfo, LoopState};
+use tenure_session::{Error, Limits, Reason, SessionKey};
 use tokio::sync::Semaphore;
 
 use super::calls::{self, Calls};
@@ -23,7 +23,7 @@ use super::key::{Prefix, key_text};
 use super::look;
 use super::saved::Saved;
 use super::usage::{self, UsageRow};
-use super::view::{Detail, Row};
+use super::view::{Detail, LoopView, Row};
 use crate::failure::Failure;
 use crate::wire::{self, BackedUp, Opened, Stage};
 
@@ -40,7 +40,7 @@ pub(crate) struct Operator {
     exchanges: Option<Exchanges>,
     /// What clients make it hold, inside a server.
     budget: Option<Budget>,
-    tombstone_ttl: Duration,
+    limits: Arc<Limits>,
     data: DataDesk,
     /// One import at a time: two of the same session would get in each other's way.
     importing: Arc<Semaphore>,
@@ -71,14 +71,14 @@ pub(crate) enum Revoked {
 
 impl Operator {
     /// For a store that no server has open.
-    pub(crate) fn offline(store: Opened, tombstone_ttl: Duration, data: DataDesk) -> Self {
+    pub(crate) fn offline(store: Opened, limits: Limits, data: DataDesk) -> Self {
         let one = || Arc::new(Semaphore::new(1));
         Self {
             store,
             sessions: None,
             exchanges: None,
             budget: None,
-            tombstone_ttl,
+            limits: Arc::new(limits),
             data,
             importing: one(),
             backing_up: one(),
@@ -87,8 +87,8 @@ impl Operator {
 
     /// For a running server.
     pub(crate) fn online(store: Opened, sessions: Sessions, data: DataDesk) -> Self {
-        let ttl = sessions.limits().tombstone_ttl;
-        Self { sessions: Some(sessions), ..Self::offline(store, ttl, data) }
+        let limits = sessions.limits().clone();
+        Self { sessions: Some(sessions), ..Self::offline(store, limits, data) }
     }
 
     /// The same, with its requests without a session.
@@ -114,6 +114,18 @@ impl Operator {
             Some(sessions) => calls::calls(sessions, self.exchanges.as_ref()),
             None => Calls::default(),
         }
+    }
+
+    /// What runs in the background of a server; nothing where none runs.
+    pub(crate) fn loops(&self) -> Vec<LoopView> {
+        let (now, loops) = (now(), self.sessions.as_ref().map(|sessions| sessions.loops().list()));
+        let view = |info: LoopInfo| LoopView {
+            name: info.name.to_owned(),
+            restarts: info.restarts,
+            is_down: info.is_down,
+            panicked: info.panicked.map(|ago| now.before(ago).0),
+        };
+        loops.unwrap_or_default().into_iter().map(view).collect()
     }
 
     /// Everything about data sessions.
@@ -147,7 +159,12 @@ impl Operator {
             return Ok(None);
         };
         let survey = store.survey(key).await.map_err(cannot_read)?;
-        let (live, trouble) = (self.info(&key), store.trouble().map(|trouble| trouble.what));
+        let live = self.info(&key);
+        let trouble = [
+            store.trouble().map(|trouble| format!("the store is in trouble: {}", trouble.what)),
+            self.fallen(),
+        ];
+        let trouble = trouble.into_iter().flatten().collect();
         Ok(Some(look::detail(&key, &record, live.as_ref(), &survey, trouble, now())))
     }
 
@@ -160,7 +177,8 @@ impl Operator {
         let ended = match &self.sessions {
             Some(sessions) => sessions.revoke(&key).await.map_err(|error: Error| failed(&error)),
             None => {
-                runtime::revoke(store, key, now(), self.tombstone_ttl).await.map_err(|error| failed(&error))
+                let ttl = self.limits.tombstone_ttl;
+                runtime::revoke(store, key, now(), ttl).await.map_err(|error| failed(&error))
             }
         };
         if ended? {
@@ -174,23 +192,27 @@ impl Operator {
         }
     }
 
-    /// Sets members of a session's metadata, and removes those that are `null`. Returns all of it; nothing if there is no
-    /// session that lives.
+    /// Changes the settings of a session. Returns all of it; nothing if there is no session that lives.
     pub(crate) async fn annotate(
         &self,
         key: SessionKey,
-        changes: &Metadata,
-    ) -> Result<Option<Metadata>, Failure> {
-        let failed = |error: &dyn std::error::Error| {
-            Failure::new(format!("cannot change the metadata of {}", key.label())).caused_by(error)
-        };
-        match &self.sessions {
-            Some(sessions) => sessions.annotate(&key, changes).await.map_err(|error: Error| failed(&error)),
+        changes: &Changes,
+    ) -> Result<Option<Settings>, Failure> {
+        let annotated = match &self.sessions {
+            Some(sessions) => sessions.annotate(&key, changes).await,
             None => {
                 let store = self.store.store.as_ref();
-                runtime::annotate(store, key, changes).await.map_err(|error| failed(&error))
+                runtime::annotate(store, key, changes, &self.limits, now()).await
             }
-        }
+        };
+        annotated.map_err(|error| {
+            let failure = Failure::new(format!("cannot change {}", key.label())).caused_by(&error);
+            match error.reason() {
+                Reason::MetadataTooLarge => failure
+                    .hint("remove something with `key:=null`, or let `session.max_metadata` allow for more"),
+                _ => failure,
+            }
+        })
     }
 
     /// A session as it goes into a file.
@@ -249,6 +271,16 @@ impl Operator {
             progress(stage);
         };
         wire::backup(&self.store, to, progress).await
+    }
+
+    /// What is wrong with the background of the server, in words.
+    fn fallen(&self) -> Option<String> {
+        match self.sessions.as_ref()?.loops().state() {
+            LoopState::Well => None,
+            LoopState::Restarted(words) | LoopState::Down(words) => {
+                Some(format!("the server itself is in trouble: {words}"))
+            }
+        }
     }
 
     fn info(&self, key: &SessionKey) -> Option<runtime::SessionInfo> {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Record, Survey};
 use tenure_session::record::{End, Kept, SessionRecord};
-use tenure_session::runtime::{CallInfo, SessionInfo, noted_requests};
+use tenure_session::runtime::{CallInfo, IdleTtl, SessionInfo, Settings, noted_requests};
 use tenure_session::{Method, Request, RequestId, SessionKey, StreamId, rules};
 
 use super::key::key_text;
@@ -86,13 +86,13 @@ fn from_memory(row: &mut Row, live: &SessionInfo) {
     row.events = Some(live.events);
 }
 
-/// Everything about one session. `trouble` is what is wrong with the store, if anything.
+/// Everything about one session. `trouble` is what is wrong with the store and the server, if anything.
 pub(super) fn detail(
     key: &SessionKey,
     record: &Record,
     live: Option<&SessionInfo>,
     survey: &Survey,
-    trouble: Option<String>,
+    trouble: Vec<String>,
     now: Time,
 ) -> Detail {
     let kept = Kept::decode(&record.value);
@@ -104,7 +104,7 @@ pub(super) fn detail(
         configured: None,
         log_level: None,
         subscriptions: Vec::new(),
-        metadata: serde_json::Map::new(),
+        settings: Settings::default(),
         requests: None,
         errors: None,
         in_flight: Vec::new(),
@@ -126,7 +126,8 @@ pub(super) fn detail(
         });
         detail.log_level.clone_from(&session.log_level);
         detail.subscriptions.clone_from(&session.subscriptions);
-        detail.metadata.clone_from(&session.metadata);
+        detail.settings =
+            Settings { metadata: session.metadata.clone(), ttl: IdleTtl::of_ms(session.ttl_ms) };
         detail.row.events = Some(survey.kept.events);
         if live.is_none() {
             detail.row.calls = Some(detail.streams.iter().map(|stream| stream.requests.len()).sum());
@@ -135,7 +136,7 @@ pub(super) fn detail(
     if let Some(live) = live {
         detail.log_level = live.log_level.map(|level| level.as_str().to_owned());
         detail.subscriptions.clone_from(&live.subscriptions);
-        detail.metadata.clone_from(&live.metadata);
+        detail.settings.clone_from(&live.settings);
         (detail.requests, detail.errors) = (Some(live.requests), Some(live.errors));
         detail.in_flight = live.calls.iter().map(call).collect();
         // The one that has waited longest first: it is the one to look at.

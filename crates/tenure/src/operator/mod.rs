@@ -28,4 +28,4 @@ pub(crate) use key::{Prefix, key_text, parse_key};
 pub(crate) use saved::{MAX_LINE_BYTES, Saved};
 pub(crate) use signs::LONG;
 pub(crate) use usage::{PeerRow, UsageRow};
-pub(crate) use view::{CallView, Detail, Party, Row, State, StreamView};
+pub(crate) use view::{CallView, Detail, LoopView, Party, Row, State, StreamView};

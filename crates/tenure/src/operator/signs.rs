@@ -19,15 +19,14 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 const FEW_REQUESTS: u64 = 10;
 
 /// Everything that looks wrong. `unreadable` says why the record makes no sense, `trouble` what is wrong with
-/// the store.
+/// the store and the server.
 pub(super) fn signs(
     detail: &Detail,
     unreadable: Option<String>,
-    trouble: Option<String>,
+    trouble: Vec<String>,
     now: Time,
 ) -> Vec<String> {
-    let mut signs = Vec::new();
-    signs.extend(trouble.map(|trouble| format!("the store is in trouble: {trouble}")));
+    let mut signs = trouble;
     signs.extend(unreadable.map(|why| format!("the record cannot be read: {why}")));
     match detail.row.state {
         State::Awake => awake(detail, now, &mut signs),
@@ -106,7 +105,7 @@ mod tests {
             "signs": [], "kept": { "events": 0, "bytes": 0 }, "version": 1, "record": {},
         });
         detail.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
-        signs(&serde_json::from_value(detail).unwrap(), None, None, NOW)
+        signs(&serde_json::from_value(detail).unwrap(), None, Vec::new(), NOW)
     }
 
     fn call(changes: &Value) -> Vec<String> {

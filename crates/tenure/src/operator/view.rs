@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use tenure_session::record::End;
+use tenure_session::runtime::Settings;
 
 /// Where a session stands.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,8 +89,9 @@ pub(crate) struct Detail {
     pub(crate) log_level: Option<String>,
     #[serde(default)]
     pub(crate) subscriptions: Vec<String>,
-    #[serde(default)]
-    pub(crate) metadata: serde_json::Map<String, serde_json::Value>,
+    /// What was set for it alone.
+    #[serde(flatten)]
+    pub(crate) settings: Settings,
     /// Requests since it was created or woken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) requests: Option<u64>,
@@ -107,6 +109,20 @@ pub(crate) struct Detail {
     pub(crate) version: u64,
     /// The record as the store has it. While the session is awake it may be a little behind.
     pub(crate) record: serde_json::Value,
+}
+
+/// A background loop of a running server.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LoopView {
+    /// What it does.
+    pub(crate) name: String,
+    /// How often it panicked and was started again, since the server began.
+    pub(crate) restarts: u64,
+    /// Whether it waits to be started again.
+    pub(crate) is_down: bool,
+    /// When it panicked last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) panicked: Option<u64>,
 }
 
 /// A client or a server, as it called itself.

@@ -25,6 +25,7 @@ mod limits;
 mod modern;
 mod mount;
 mod operator;
+mod readiness;
 mod rmcp_client;
 mod rmcp_durable;
 mod rmcp_tasks;

@@ -4,12 +4,14 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
 use expect_test::expect_file;
-use tokio::io::AsyncWriteExt;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::place::{Place, kill, label, stop, url};
 use crate::cli::process::Server;
 use crate::support::session::Session;
+use crate::support::wait::within;
 
 fn is_socket(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
@@ -56,6 +58,32 @@ async fn a_path_that_is_too_long_for_a_socket_stops_no_server() {
     // Offline it needs no socket.
     let said = place.told(&["sessions", "list", "--store", &url(&folder)]).await;
     assert!(said.contains(&label(&session)), "{said}");
+}
+
+#[tokio::test]
+async fn the_socket_tells_of_every_background_loop_and_a_list_only_of_those_that_panicked() {
+    let place = Place::new();
+    let server = place.serve().await;
+    Session::start(server.address()).await;
+    let mut socket = UnixStream::connect(place.store().join("control.sock")).await.unwrap();
+    socket.write_all(b"GET /v1/loops HTTP/1.1\r\nhost: control\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    within("an answer", socket.read_to_string(&mut answer)).await.unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let loops: Vec<Value> = serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"));
+    let mut names: Vec<_> = loops.iter().map(|known| known["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    let all = [
+        "deadlines of sessions",
+        "sweep of data sessions",
+        "sweep of kept calls",
+        "sweep of sessions",
+        "sweep of tasks",
+    ];
+    assert_eq!(names, all, "those of a bridge are there once it has been used");
+    assert!(loops.iter().all(|known| known["restarts"] == 0 && known["is_down"] == false), "{body}");
+    let said = place.run(&["sessions", "list"]).await;
+    assert!(!said.err.contains("loop"), "{}", said.err);
 }
 
 #[tokio::test]

@@ -200,3 +200,59 @@ async fn notes_are_attached_to_sessions_that_live() {
     let refused = place.refused(&["sessions", "set", &label(&session), "a=b"]).await;
     assert_eq!(refused, format!("error: {} is over, so nothing can be attached to it\n", label(&session)));
 }
+
+// A3.04, A9.01: an operator chooses the time of one session.
+#[tokio::test]
+async fn a9_01_a_session_gets_a_time_of_its_own_from_an_operator_and_keeps_it() {
+    let place = Place::new();
+    let server = place.serve().await;
+    let (session, doomed) = (Session::start(server.address()).await, Session::start(server.address()).await);
+    assert_eq!(place.shown(&session).await["ttl_ms"], "default");
+    let said = place.run(&["sessions", "set", &label(&session), "--ttl", "2h"]).await;
+    assert_eq!((said.code, said.out.as_str()), (Some(0), ""));
+    assert!(said.err.contains("expires when nobody uses it for 2h"), "{}", said.err);
+    assert_eq!(place.shown(&session).await["ttl_ms"], 7_200_000);
+    let text = place.told(&["sessions", "show", &label(&session)]).await;
+    assert!(text.contains("own ttl       2h without use"), "{text}");
+    // One that ends it soon, with a note beside it.
+    place.told(&["sessions", "set", &label(&doomed), "--ttl", "1s", "why=test"]).await;
+    within("it expires", async { while place.shown(&doomed).await["end"] != "expired" {} }).await;
+    assert_over(&doomed, "session_expired").await;
+    stop(server).await;
+    // Also while no server runs, and kept over a restart whatever the default is.
+    assert_eq!(place.shown(&session).await["ttl_ms"], 7_200_000);
+    place.told(&["sessions", "set", &label(&session), "--ttl", "never"]).await;
+    let server = place.serve_with(&["--set", "session.idle_ttl=1s"]).await;
+    let woken = at(&session, &server);
+    woken.request(1, "ping", &json!({})).send(server.address()).await;
+    assert_eq!(place.shown(&session).await["ttl_ms"], "never");
+    let back = place.run(&["sessions", "set", &label(&session), "--ttl", "default"]).await;
+    assert!(back.err.contains("expires when `session.idle_ttl` says"), "{}", back.err);
+    within("it follows the default again", async {
+        while place.shown(&session).await["end"] != "expired" {}
+    })
+    .await;
+    for wrong in [&["--ttl", "0s"][..], &["--ttl", "soon"], &[]] {
+        let said = place.run(&[&["sessions", "set", &label(&session)], wrong].concat()).await;
+        assert_eq!(said.code, Some(2), "{wrong:?}: {}", said.err);
+    }
+}
+
+#[tokio::test]
+async fn more_metadata_than_may_be_are_refused_wherever_the_session_is() {
+    let place = Place::new();
+    let server = place.serve_with(&["--set", "session.max_metadata=64"]).await;
+    let session = Session::start(server.address()).await;
+    place.told(&["sessions", "set", &label(&session), "a=b"]).await;
+    let much = format!("much={}", "x".repeat(20_000));
+    let awake = place.refused(&["sessions", "set", &label(&session), &much]).await;
+    stop(server).await;
+    let stored = place.refused(&["sessions", "set", &label(&session), &much]).await;
+    assert_eq!(awake, stored);
+    assert_eq!(
+        awake.replace(&label(&session), "s-4f3a9c01"),
+        "error: cannot change s-4f3a9c01\n  caused by: the session's metadata would be too large\n\n\
+         hint: remove something with `key:=null`, or let `session.max_metadata` allow for more\n"
+    );
+    assert_eq!(place.shown(&session).await["metadata"], json!({ "a": "b" }));
+}
