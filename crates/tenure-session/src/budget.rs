@@ -268,6 +268,10 @@ impl Account {
             return Ok(());
         }
         let Some(free) = limit.checked_sub(total) else { return Err(Full::InAll) };
+        // One thing can always be had, however small the total.
+        if own == 1 {
+            return Ok(());
+        }
         let share = self.totals.limits.share as usize;
         // own / free ≤ share / (100 - share), so that a peer that is alone ends at its share of the total.
         let is_within = own.saturating_mul(100 - share) <= free.saturating_mul(share);

@@ -685,8 +685,10 @@ pub(crate) async fn assemble(config: &Config, served: Served, opened: Opened) ->
 
 /// What clients may make the process hold.
 fn budget(config: &Config) -> Budget {
+    // Clients on this machine have one address, and a share of it would be a share of all.
+    let by_place = if config.listen.ip().is_loopback() { 100 } else { 50 };
     let limits = BudgetLimits::default()
-        .with_share(config.clients.share)
+        .with_share(config.clients.share.unwrap_or(by_place))
         .with(Resource::Memory, config.clients.memory_bytes)
         .with(Resource::Calls, config.exchanges.max_running)
         .with(Resource::Listens, config.exchanges.max_listens)

@@ -1,3 +1,5 @@
+//! Shares of one peer and of many, what is given back, and what operators see.
+
 use super::*;
 
 fn peer(last: u8) -> Peer {

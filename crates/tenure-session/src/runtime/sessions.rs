@@ -26,7 +26,7 @@ use super::session::{Session, SessionInfo, State, unknown_error};
 use super::settings::{Settings, check_size};
 use super::sweep;
 use super::wake::{self, Waking};
-use crate::budget::{Resource, Share, Taken};
+use crate::budget::{Full, Resource, Share, Taken};
 use crate::call::{Fanout, Hub};
 use crate::error::{Error, Reason};
 use crate::fingerprint::Fingerprints;
@@ -259,8 +259,8 @@ impl Sessions {
             return Err(bad_initialize("the params are too large").with("limit", limit));
         }
         let revision = Revision::negotiate(&asked.protocol_version);
-        let held = share.map(|share| Held::take(&share, params.bytes().len())).transpose()?;
         let seat = inner.census.take(id.key(), principal, &inner.limits)?;
+        let held = share.map(|share| Held::take(&share, params.bytes().len())).transpose()?;
         let claim = finish(&inner.tasks, Unborn::claim(Arc::clone(inner), id.key()));
         let (mut unborn, epoch) = claim.await.map_err(store_failed)?;
         let state = State { _held: held, settings, ..State::new(params.clone(), revision, seat) };
@@ -389,9 +389,12 @@ pub(super) struct Held {
 
 impl Held {
     fn take(share: &Share, params_bytes: usize) -> Result<Box<Self>, Error> {
-        let session = share.take(Resource::Sessions, 1).map_err(|_| {
-            let message = "You hold as many sessions as you may; end one with DELETE";
-            Error::new(Reason::TooManySessionsOfPrincipal, message)
+        let session = share.take(Resource::Sessions, 1).map_err(|full| match full {
+            Full::InAll => Error::new(Reason::TooManySessions, "The server holds as many sessions as it may"),
+            Full::OfPeer => Error::new(
+                Reason::TooManySessionsOfPrincipal,
+                "You hold as many sessions as you may; end one with DELETE",
+            ),
         })?;
         let params = share.take(Resource::Memory, params_bytes).map_err(|_| {
             Error::new(Reason::TooMuchHeld, "The server holds as much for you as it may; try again later")

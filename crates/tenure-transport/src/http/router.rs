@@ -76,7 +76,7 @@ impl Router {
             }
             path => match path.strip_prefix("/mcp/").and_then(|name| self.named.get(name)) {
                 Some(endpoint) => endpoint.handle(request, remote).await,
-                None => self.beside(&request),
+                None => self.beside(&request, remote),
             },
         }
     }
@@ -97,9 +97,12 @@ impl Router {
     }
 
     /// Answers a request for what is beside the endpoints. Everybody may have it; pages of other origins may not read it.
-    fn beside<B>(&self, request: &Request<B>) -> Response<Body> {
+    fn beside<B>(&self, request: &Request<B>, remote: Option<&Remote>) -> Response<Body> {
         let (method, path) = (request.method(), request.uri().path());
-        if let Err(error) = guard::check_one_host(request.version(), request.headers()) {
+        // A server of others has its own way with HTTP.
+        if remote.is_some()
+            && let Err(error) = guard::check_one_host(request.version(), request.headers())
+        {
             return reject(&error, None);
         }
         // A page that looks for something here has to be able to read that it is not here.

@@ -107,13 +107,14 @@ pub struct Lowered {
 pub struct Clients {
     /// Bytes of messages in memory, of all clients together.
     pub memory_bytes: usize,
-    /// How much of it, and of every other total, one of them may hold if it is alone; in percent.
-    pub share: u32,
+    /// How much of it, and of every other total, one of them may hold if it is alone; in percent. If it is left out, by
+    /// where the server listens.
+    pub share: Option<u32>,
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { memory_bytes: 512 << 20, share: 50 }
+        Self { memory_bytes: 512 << 20, share: None }
     }
 }
 

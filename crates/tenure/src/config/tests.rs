@@ -113,7 +113,7 @@ fn no_sources_show_the_defaults() {
 
         [clients]
         memory = "512MiB"                        # default
-        share = "50%"                            # default
+        # share is not set
 
         [session]
         idle_ttl = "30m"                         # default
@@ -253,6 +253,7 @@ fn the_later_layer_wins_and_show_says_which() {
         # url is not set
 
         [clients]
+        # share is not set
 
         [session]
         idle_ttl = "10m"                         # file /etc/tenure.toml:3
