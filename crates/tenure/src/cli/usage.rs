@@ -42,7 +42,7 @@ fn render(rows: &[UsageRow], paint: Paint) -> String {
         ("MOST BY", Side::Left),
     ];
     let row = |row: &UsageRow| {
-        let percent = if row.total == 0 { 100 } else { row.used.saturating_mul(100) / row.total };
+        let percent = row.used.saturating_mul(100).checked_div(row.total).unwrap_or(100);
         let tone = if percent >= 80 { Tone::Odd } else { Tone::Plain };
         let peer = |peer: &PeerRow| format!("{} ({})", peer.peer, amount(peer.used, row.is_bytes));
         let peers: Vec<String> = row.peers.iter().take(3).map(peer).collect();

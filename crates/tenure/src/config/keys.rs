@@ -265,7 +265,7 @@ keys! {
     /// How much of a total one client may hold if it is alone, where a client is an IPv4 address or a network (/64) of
     /// IPv6. With `50%`, as much stays free for all others as it holds itself. Without it: `50%`, and `100%` where the
     /// server listens on loopback, since all its clients have the same address. So they have behind a proxy: set `100%` there.
-    "clients.share": Optional<Share> => config.clients.share;
+    "clients.max_share": Optional<Share> => config.clients.share;
 
     /// A session that nobody uses for this long expires. May be `infinity`.
     "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;

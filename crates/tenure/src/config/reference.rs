@@ -171,7 +171,7 @@ fn example_of(key: &Key) -> &'static str {
         "http.max_connections_per_peer" => "5000",
         "child.folder" => "\"/var/lib/some-server\"",
         "child.max_memory" => "\"2GiB\"",
-        "clients.share" => "\"50%\"",
+        "clients.max_share" => "\"50%\"",
         "child.max_files" => "1024",
         "exchanges.state_key_file" => "\"/etc/tenure/states.key\"",
         "data_sessions.carry_key_file" => "\"/etc/tenure/carry.key\"",

@@ -113,7 +113,7 @@ fn no_sources_show_the_defaults() {
 
         [clients]
         memory = "512MiB"                        # default
-        # share is not set
+        # max_share is not set
 
         [session]
         idle_ttl = "30m"                         # default
@@ -253,7 +253,7 @@ fn the_later_layer_wins_and_show_says_which() {
         # url is not set
 
         [clients]
-        # share is not set
+        # max_share is not set
 
         [session]
         idle_ttl = "10m"                         # file /etc/tenure.toml:3
@@ -443,6 +443,7 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
         "cert",
         "key",
         "max_connections_per_peer",
+        "max_share",
         "store_key_file",
         "folder",
         "max_memory",

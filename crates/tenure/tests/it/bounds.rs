@@ -21,7 +21,7 @@ const GREEDY: [u8; 4] = [127, 0, 0, 2];
 const MIB: usize = 1 << 20;
 
 /// Eight megabytes for messages, of which one client may hold four.
-const SMALL: [(&str, &str); 2] = [("clients.memory", "8MiB"), ("clients.share", "50%")];
+const SMALL: [(&str, &str); 2] = [("clients.memory", "8MiB"), ("clients.max_share", "50%")];
 
 async fn greedy(node: &Node) -> Connection {
     Connection::over(connect_from(GREEDY, node.address(), 4096).await)
@@ -69,7 +69,7 @@ async fn bodies_that_are_half_sent_fill_the_share_of_their_sender_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_are_not_read_are_given_up_oldest_first() {
     const LARGE: usize = 3 * MIB;
-    let mut steered = Steered::with(&[("clients.memory", "24MiB"), ("clients.share", "50%")]).await;
+    let mut steered = Steered::with(&[("clients.memory", "24MiB"), ("clients.max_share", "50%")]).await;
     let (session, _link) = steered.session().await;
     let mut stuck = Vec::new();
     for id in 0..8 {
@@ -133,7 +133,7 @@ async fn over_http2_too_answers_that_are_not_read_are_given_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listens_of_one_client_keep_no_other_from_calling_or_listening() {
     let settings =
-        [("exchanges.max_running", "40"), ("exchanges.max_listens", "40"), ("clients.share", "50%")];
+        [("exchanges.max_running", "40"), ("exchanges.max_listens", "40"), ("clients.max_share", "50%")];
     let node = demo_with(&settings).await;
     let notifications = json!({ "notifications": { "resourceSubscriptions": ["demo://visitors"] } });
     let listen = ask(1, "subscriptions/listen", &notifications);
@@ -160,7 +160,7 @@ async fn listens_of_one_client_keep_no_other_from_calling_or_listening() {
 
 #[tokio::test]
 async fn sessions_of_one_client_leave_room_for_those_of_others() {
-    let node = demo_with(&[("session.max_sessions", "20"), ("clients.share", "50%")]).await;
+    let node = demo_with(&[("session.max_sessions", "20"), ("clients.max_share", "50%")]).await;
     let mut connection = greedy(&node).await;
     for _ in 0..10 {
         connection.write(&initialize("2025-11-25").bytes()).await;

@@ -43,7 +43,7 @@ fn section(title: &str, object: &Value, paint: Paint) -> String {
         }
         vec![
             Cell::new(name).tone(Tone::Title),
-            Cell::new(&schema::in_words(schema)),
+            Cell::new(schema::in_words(schema)),
             Cell::new(if required(name) { "required" } else { "-" }),
             Cell::new(&about),
         ]

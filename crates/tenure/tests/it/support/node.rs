@@ -28,7 +28,7 @@ pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
         ("listen", "127.0.0.1:0"),
         ("store", "memory:"),
         ("streams.retry_jitter", "0%"),
-        ("clients.share", "100%"),
+        ("clients.max_share", "100%"),
     ];
     let flags = own
         .iter()
