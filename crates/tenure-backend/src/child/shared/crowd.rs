@@ -34,6 +34,8 @@ struct Members {
     fanouts: Vec<Fanout>,
     /// The server is gone, or was told to go: nobody can join any more.
     is_closed: bool,
+    /// The server is gone by itself, and sessions are being told so.
+    is_lost: bool,
 }
 
 impl Crowd {
@@ -86,6 +88,14 @@ impl Crowd {
         let mut members = self.members.lock();
         members.is_closed |= members.all.is_empty();
         members.is_closed
+    }
+
+    /// The server is ended from our side, so everything that waits for it fails. Not if it was lost: then calls fail when
+    /// all sessions know of the loss, or one of them would take the failure for the answer of its server.
+    pub(super) fn end(&self) {
+        if !self.members.lock().is_lost {
+            self.traffic.over(&gone());
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -169,6 +179,7 @@ impl Ear for Crowd {
         let members = {
             let mut members = self.members.lock();
             members.is_closed = true;
+            members.is_lost = true;
             std::mem::take(&mut members.all)
         };
         // First, so that whoever is told that the server is gone finds its session without one.

@@ -19,7 +19,6 @@ use super::super::process::{Handle, Process};
 use super::super::splice;
 use super::crowd::Crowd;
 use super::traffic::Traffic;
-use crate::traffic::gone;
 
 pub(super) struct Server {
     pub(super) crowd: Arc<Crowd>,
@@ -101,7 +100,7 @@ impl Server {
 
     /// Resolves when it is gone.
     pub(super) fn end(&self) -> BoxFuture<()> {
-        self.crowd.traffic.over(&gone());
+        self.crowd.end();
         self.pipes.close_input();
         Box::pin(self.handle.end())
     }
