@@ -14,7 +14,7 @@ use crate::support::session::{Session, initialize_params, request};
 use crate::support::wait::within;
 
 /// Sessions, and what each of them puts into the store: together more than the engine keeps in memory.
-const SESSIONS: usize = 200;
+const SESSIONS: usize = 450;
 const BYTES: usize = 200 << 10;
 
 /// A server whose store failed, and the connection over which that was found out: it gets no other.
