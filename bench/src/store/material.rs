@@ -77,6 +77,7 @@ pub(super) fn record(number: u64, now: Time) -> Bytes {
         idle_ms: None,
         ttl_ms: None,
         metadata: serde_json::Map::new(),
+        event_secret: Some("0123456789abcdef".repeat(2)),
     };
     record.encode()
 }

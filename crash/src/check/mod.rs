@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     Repeated,
     /// A message of another request or session.
     WrongStream,
-    /// A position that does not grow.
+    /// An id that goes back.
     WrongOrder,
     /// One id for two different things.
     IdReused,
@@ -115,11 +115,12 @@ impl Fault {
     }
 }
 
-/// An event id taken apart: `<stream>-<position>-<tag of the session>`, all in hex.
+/// An event id taken apart: `<stream>-<place>-<tag of the session>`, all in hex.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct EventId {
     pub(crate) stream: u32,
-    pub(crate) position: u64,
+    /// Differs from event to event, and does not tell which is the newer one.
+    pub(crate) place: u64,
     pub(crate) tag: u32,
 }
 
@@ -127,8 +128,8 @@ impl EventId {
     pub(crate) fn parse(text: &str) -> Option<EventId> {
         let mut parts = text.split('-');
         let stream = u32::from_str_radix(parts.next()?, 16).ok()?;
-        let position = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let place = u64::from_str_radix(parts.next()?, 16).ok()?;
         let tag = u32::from_str_radix(parts.next()?, 16).ok()?;
-        parts.next().is_none().then_some(EventId { stream, position, tag })
+        parts.next().is_none().then_some(EventId { stream, place, tag })
     }
 }

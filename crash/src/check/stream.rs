@@ -103,25 +103,30 @@ impl StreamCheck {
     /// An id alone. After the first one it may only say again where the client is: one further ahead
     /// would make it miss events when it resumes, one further back would make it see some twice.
     fn prime(&mut self, id: EventId, text: &str, now: Circumstances) -> Result<Heard, Fault> {
+        let known = self.is_known(id);
         match &mut self.last {
-            Some((last, _)) if id.position > last.position => {
-                Err(Fault::new(Kind::Lost, format!("the priming id {text} is ahead of what was received")))
-            }
+            Some((last, _)) if id == *last => Ok(Heard::Prime),
             // What the client received after this is gone from the log. It goes on from here, but what
-            // comes must still be newer than all that it knows.
-            Some((last, resume)) if id.position < last.position && now.torn => {
+            // comes must still be new to it.
+            Some((_, resume)) if now.torn => {
                 text.clone_into(resume);
                 Ok(Heard::Prime)
             }
-            Some((last, _)) if id.position < last.position => {
-                Err(Fault::new(Kind::WrongOrder, format!("the priming id {text} goes back")))
+            Some(_) if known => Err(Fault::new(Kind::WrongOrder, format!("the priming id {text} goes back"))),
+            Some(_) => {
+                Err(Fault::new(Kind::Lost, format!("the priming id {text} is not of what was received")))
             }
-            Some(_) => Ok(Heard::Prime),
             None => {
                 self.received(id, text);
                 Ok(Heard::Prime)
             }
         }
+    }
+
+    /// Whether the id was received, with or without a message.
+    fn is_known(&self, id: EventId) -> bool {
+        self.first.as_deref().and_then(EventId::parse) == Some(id)
+            || self.events.iter().any(|(known, _)| *known == id)
     }
 
     fn message(&mut self, id: EventId, text: &str, data: &str, now: Circumstances) -> Result<Heard, Fault> {
@@ -132,12 +137,12 @@ impl StreamCheck {
             let kind = if answers { Kind::DoubleAnswer } else { Kind::AfterAnswer };
             return Err(Fault::new(kind, format!("{text} {data}")));
         }
-        if self.last.as_ref().is_some_and(|(last, _)| id.position <= last.position) {
+        if self.is_known(id) {
             let known = self.events.iter().find(|(known, _)| *known == id);
             let (kind, before) = match known {
                 Some((_, body)) if body == data => (Kind::Repeated, "the same"),
                 Some((_, body)) => (Kind::IdReused, body.as_str()),
-                None => (Kind::WrongOrder, "nothing"),
+                None => (Kind::IdReused, "nothing"),
             };
             return Err(Fault::new(kind, format!("{text} {data}, and before under this id: {before}")));
         }
@@ -165,7 +170,7 @@ impl StreamCheck {
     fn trail(&self) -> String {
         let last = &self.events[self.events.len().saturating_sub(TRAIL)..];
         let events: Vec<String> =
-            last.iter().map(|(id, body)| format!("{:x}-{:x} {body}", id.stream, id.position)).collect();
+            last.iter().map(|(id, body)| format!("{:x}-{:x} {body}", id.stream, id.place)).collect();
         format!("{} events before, the last ones: [{}]", self.events.len(), events.join(", "))
     }
 

@@ -136,9 +136,8 @@ fn the_wrong_stream_is_noticed() {
 
 #[test]
 fn the_wrong_order_is_noticed() {
-    assert_eq!(count(TORN, &[("1-4", "n t 1"), ("1-3", "p t 1")]).unwrap_err(), Kind::WrongOrder);
     assert_eq!(
-        count(CRASHED, &[("1-4", "n t 1"), ("1-0", "")]).unwrap_err(),
+        count(CRASHED, &[("1-0", ""), ("1-4", "n t 1"), ("1-0", "")]).unwrap_err(),
         Kind::WrongOrder,
         "primed back"
     );
@@ -151,7 +150,6 @@ fn a_torn_log_may_send_a_client_back_but_not_tell_it_anything_twice() {
     let torn = |next: (&'static str, &'static str)| [("1-4", "n t 1"), ("1-8", "p t 1"), ("1-4", ""), next];
     let resumed = count(TORN, &torn(("1-20", "interrupted 7"))).unwrap();
     assert_eq!(resumed.last_id(), Some("1-20-abcd"));
-    assert_eq!(count(TORN, &torn(("1-5", "interrupted 7"))).unwrap_err(), Kind::WrongOrder);
     assert_eq!(count(TORN, &torn(("1-8", "p t 1"))).unwrap_err(), Kind::Repeated);
     assert_eq!(count(TORN, &torn(("1-8", "interrupted 7"))).unwrap_err(), Kind::IdReused);
     let primed = count(TORN, &torn(("1-4", ""))).unwrap();

@@ -155,43 +155,6 @@ impl Position {
     pub const START: Self = Self(0);
 }
 
-/// Names an event by its stream and position, and by a tag of its session.
-///
-/// The tag makes an id of another session recognisable as foreign without looking anything up.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct EventId {
-    /// The stream the event is on.
-    pub stream: StreamId,
-    /// Where on it.
-    pub position: Position,
-    tag: u32,
-}
-
-impl EventId {
-    /// The id of the event at `position` of `stream` in the session `key`.
-    pub fn new(key: &SessionKey, stream: StreamId, position: Position) -> Self {
-        Self { stream, position, tag: key.event_tag() }
-    }
-
-    /// Reads `<stream>-<position>-<tag>`, all lower-case hex, and checks that it is of session `key`.
-    pub fn parse(text: &[u8], key: &SessionKey) -> Option<Self> {
-        let mut parts = text.split(|byte| *byte == b'-');
-        let stream = hex_number(parts.next()?)?.try_into().ok()?;
-        let position = hex_number(parts.next()?)?;
-        let tag: u32 = hex_number(parts.next()?)?.try_into().ok()?;
-        if parts.next().is_some() || tag != key.event_tag() {
-            return None;
-        }
-        Some(Self { stream: StreamId(stream), position: Position(position), tag })
-    }
-}
-
-impl fmt::Display for EventId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}-{:x}-{:08x}", self.stream.0, self.position.0, self.tag)
-    }
-}
-
 /// A JSON-RPC id exactly as its sender wrote it: a string or an integer.
 ///
 /// Comparison follows JSON, not bytes: `"a"` and `"\u0061"` are the same id. The raw form comes back
@@ -384,7 +347,7 @@ fn hex_digit(digit: u8) -> Option<u8> {
     }
 }
 
-fn hex_number(text: &[u8]) -> Option<u64> {
+pub(crate) fn hex_number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 16 {
         return None;
     }
@@ -394,7 +357,6 @@ fn hex_number(text: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn a_session_id_survives_its_wire_form_and_hides_in_debug() {
@@ -411,15 +373,6 @@ mod tests {
     }
 
     #[test]
-    fn an_event_id_of_another_session_does_not_parse() {
-        let (mine, other) = (SessionId::random().key(), SessionId::random().key());
-        let id = EventId::new(&mine, StreamId::new(3), Position(0x1f));
-        assert!(id.to_string().starts_with("3-1f-"));
-        assert_eq!(EventId::parse(id.to_string().as_bytes(), &mine), Some(id));
-        assert_eq!(EventId::parse(id.to_string().as_bytes(), &other), None);
-    }
-
-    #[test]
     fn ids_compare_as_json_and_come_back_as_written() {
         let id = |text: &'static str| RequestId::from_raw(Bytes::from_static(text.as_bytes()));
         assert_eq!(id(r#""a""#), id(r#""\u0061""#));
@@ -427,16 +380,6 @@ mod tests {
         assert_ne!(id("1"), id(r#""1""#));
         for bad in ["null", "1.0", "1e3", "true", "{}", "-", ""] {
             assert_eq!(id(bad), None, "{bad}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn parsing_an_event_id_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let key = SessionId::random().key();
-            if let Some(id) = EventId::parse(&bytes, &key) {
-                prop_assert_eq!(EventId::parse(id.to_string().as_bytes(), &key), Some(id));
-            }
         }
     }
 }

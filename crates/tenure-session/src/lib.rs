@@ -16,6 +16,7 @@ pub mod budget;
 pub mod call;
 pub mod data;
 pub mod error;
+mod event_id;
 pub mod exchange;
 pub mod fingerprint;
 mod framed;
@@ -39,7 +40,8 @@ pub mod task;
 mod words;
 
 pub use error::{Error, Kind, Reason, RpcError};
-pub use id::{EventId, NodeId, Principal, RequestId, Route, SessionId, SessionKey, StreamId};
+pub use event_id::{EventId, EventNames, EventSecret};
+pub use id::{NodeId, Principal, RequestId, Route, SessionId, SessionKey, StreamId};
 pub use limits::Limits;
 pub use message::{Incoming, Message, Notification, RawJson, Request, Response};
 pub use method::Method;

@@ -68,6 +68,9 @@ pub struct SessionRecord {
     /// What operators, embedders and handlers attached.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// What positions in event ids are enciphered with; missing in sessions from before there was such a thing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_secret: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde wants")]

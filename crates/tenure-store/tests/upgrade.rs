@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tempfile::TempDir;
-use tenure_session::id::{EventId, Position, StreamId};
+use tenure_session::id::{Position, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Keep, NewEvent, Place, ReadLimit, Store};
+use tenure_session::{EventId, EventNames};
 use tenure_session::{Limits, Principal, Reason, SessionId, SessionKey};
 use tenure_store::disk::{Disk, Sync, check};
 use tenure_testkit::fake_backend::FakeBackend;
@@ -49,7 +50,9 @@ async fn sessions_of_the_first_layout_go_on() {
     }
     let session = find.await.unwrap();
     let resume = async |stream: u32, position: u64| {
-        let after = EventId::new(&id.key(), StreamId::new(stream), Position(position)).to_string();
+        let after =
+            EventId::new(&EventNames::new(&id.key(), None), StreamId::new(stream), Position(position))
+                .to_string();
         session.listen(Some(after.as_bytes())).await.unwrap()
     };
     let mut replayed = resume(0, 4).await;

@@ -16,7 +16,8 @@ use bytes::Bytes;
 use super::session::{Session, State};
 use super::stream::{Known, Slot, Stream};
 use crate::error::{Error, Reason};
-use crate::id::{EventId, Position, StreamId};
+use crate::event_id::EventId;
+use crate::id::{Position, StreamId};
 use crate::limits::{OnGap, UnknownEventId};
 use crate::message::{self, RawJson};
 use crate::method::Method;
@@ -118,7 +119,7 @@ impl Session {
         self.check_alive(&state)?;
         let from = match last_event_id {
             None => None,
-            Some(text) => match EventId::parse(text, &self.key) {
+            Some(text) => match EventId::parse(text, &self.names) {
                 Some(id) if self.was_issued(&state, &id) => Some(id),
                 Some(id)
                     if id.stream != StreamId::STANDALONE
@@ -165,9 +166,7 @@ impl Session {
                 tracing::debug!(session = %self.label, "unknown Last-Event-ID; opening a fresh stream");
                 Ok(None)
             }
-            UnknownEventId::ReplayAll => {
-                Ok(Some(EventId::new(&self.key, StreamId::STANDALONE, Position::START)))
-            }
+            UnknownEventId::ReplayAll => Ok(Some(self.event_id(StreamId::STANDALONE, Position::START))),
         }
     }
 
@@ -256,7 +255,7 @@ impl Session {
                 }
             };
             let after = after.filter(|_| *id != StreamId::STANDALONE && stream.reader.is_none());
-            after.map(|after| EventId::new(&self.key, *id, after))
+            after.map(|after| self.event_id(*id, after))
         };
         let mut streams: Vec<EventId> = state.streams.iter().filter_map(unread).collect();
         streams.sort_by_key(|id| id.stream);
@@ -414,7 +413,7 @@ impl Reader {
                     self.cursor = position;
                     slot.floor = position;
                     stream.delivered = stream.delivered.max(position);
-                    let id = Some(EventId::new(&session.key, self.stream, position));
+                    let id = Some(session.event_id(self.stream, position));
                     return Live::Item(Item::Event { id, body: event.body });
                 }
                 None => {
@@ -562,7 +561,7 @@ impl Reader {
     }
 
     fn event_id(&self, position: Position) -> EventId {
-        EventId::new(&self.session.key, self.stream, position)
+        self.session.event_id(self.stream, position)
     }
 }
 

@@ -42,6 +42,7 @@ impl Session {
             idle_ms,
             ttl_ms,
             metadata: settings.metadata.clone(),
+            event_secret: self.names.secret().map(|secret| secret.hex()),
         };
         // Use is not written when it happens, and the last one may be lost in a crash. It came within one idle
         // time of what is written, so with twice that no session is thought dead too early.

@@ -24,7 +24,8 @@ use super::settings::Settings;
 use super::stream::{Outbox, Stream};
 use crate::call::Collect;
 use crate::error::{Error, Reason, RpcError};
-use crate::id::{Principal, RequestId, Route, SessionId, SessionKey, StreamId};
+use crate::event_id::{EventId, EventNames, EventSecret};
+use crate::id::{Position, Principal, RequestId, Route, SessionId, SessionKey, StreamId};
 use crate::message::{Notification, RawJson};
 use crate::method::Method;
 use crate::phase::{Phase, Step};
@@ -42,6 +43,7 @@ const MAX_REST: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Session {
     pub(super) id: SessionId,
     pub(super) key: SessionKey,
+    pub(super) names: EventNames,
     pub(super) label: Box<str>,
     pub(super) owner: Principal,
     pub(super) route: Route,
@@ -218,7 +220,7 @@ pub struct SessionInfo {
 impl Session {
     pub(super) fn new(
         inner: Arc<Inner>,
-        id: SessionId,
+        (id, secret): (SessionId, Option<EventSecret>),
         (owner, route): (Principal, Route),
         epoch: Epoch,
         created: Time,
@@ -230,6 +232,7 @@ impl Session {
         Arc::new(Self {
             id,
             key,
+            names: EventNames::new(&key, secret),
             label,
             owner,
             route,
@@ -250,6 +253,16 @@ impl Session {
     /// The secret id, for the owner.
     pub fn id(&self) -> &SessionId {
         &self.id
+    }
+
+    /// How its events are named.
+    pub fn event_names(&self) -> EventNames {
+        self.names
+    }
+
+    /// The id of the event at `position` of `stream`.
+    pub(super) fn event_id(&self, stream: StreamId, position: Position) -> EventId {
+        EventId::new(&self.names, stream, position)
     }
 
     /// The name to use in logs.

@@ -29,6 +29,7 @@ use super::wake::{self, Waking};
 use crate::budget::{Full, Resource, Share, Taken};
 use crate::call::{Fanout, Hub};
 use crate::error::{Error, Reason};
+use crate::event_id::EventSecret;
 use crate::fingerprint::Fingerprints;
 use crate::id::{NodeId, Principal, Route, SessionId, SessionKey};
 use crate::limits::Limits;
@@ -266,7 +267,8 @@ impl Sessions {
         let state = State { _held: held, settings, ..State::new(params.clone(), revision, seat) };
         let now = inner.clock.now();
         let belongs = (principal.clone(), self.1.clone());
-        let session = Session::new(Arc::clone(inner), id, belongs, epoch, now, state);
+        let secret = Some(EventSecret::random());
+        let session = Session::new(Arc::clone(inner), (id, secret), belongs, epoch, now, state);
         unborn.becomes(&session);
         let open = Open {
             params,

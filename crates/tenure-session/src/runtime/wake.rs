@@ -24,6 +24,7 @@ use super::settings::Settings;
 use super::stream::{Origin, Stream};
 use crate::call::Fanout;
 use crate::error::{Error, Kind, Reason};
+use crate::event_id::EventSecret;
 use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::message::{self, RawJson};
 use crate::method::Method;
@@ -281,7 +282,8 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
         standalone.delivered = Position(record.delivered).min(standalone.last);
     }
     let belongs = (owner, Route::from(record.route.as_deref()));
-    let session = Session::new(Arc::clone(inner), id, belongs, epoch, Time(record.created), state);
+    let secret = record.event_secret.as_deref().and_then(EventSecret::parse);
+    let session = Session::new(Arc::clone(inner), (id, secret), belongs, epoch, Time(record.created), state);
     let sleeper = Sleeper(Some(Arc::clone(&session)));
     let reopened = Reopened::read(&session, survey.streams).await.map_err(store_failed)?;
     let open = Open {

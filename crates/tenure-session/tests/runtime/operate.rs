@@ -98,7 +98,8 @@ async fn a_saved_session_goes_on_in_another_store() {
     assert_eq!((other.sessions.tallies().sessions, other.sessions.tallies().awake), (1, 0));
     let woken = other.find(&session).await.unwrap();
     other.script.opened().await;
-    let first = tenure_session::EventId::new(&key, stream.stream, stream.events[0].position);
+    let first =
+        tenure_session::EventId::new(&session.event_names(), stream.stream, stream.events[0].position);
     let mut reader = resume(&woken, &first.to_string()).await.unwrap();
     assert_eq!(next(&mut reader).await.1, "more");
     assert!(other.sessions.revoke(&key).await.unwrap());

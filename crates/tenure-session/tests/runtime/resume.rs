@@ -6,7 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_session::id::{EventId, Position, StreamId};
+use tenure_session::EventId;
+use tenure_session::id::{Position, StreamId};
 use tenure_session::limits::{OnGap, UnknownEventId};
 use tenure_session::runtime::Item;
 use tenure_session::{Limits, Method, RawJson, Reason, Session};
@@ -113,9 +114,9 @@ async fn ids_that_were_never_given_out_are_unknown() {
     let session = world.session().await;
     let (_call, mut reader) = world.streaming_call(&session, 1).await;
     next(&mut reader).await;
-    let key = session.info().key;
+    let names = session.event_names();
     let made_up = [
-        EventId::new(&key, StreamId::new(77), Position(1)).to_string(),
+        EventId::new(&names, StreamId::new(77), Position(1)).to_string(),
         String::new(),
         "42".to_owned(),
         "garbage".to_owned(),

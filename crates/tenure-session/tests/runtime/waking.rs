@@ -7,7 +7,7 @@ use serde_json::json;
 use tenure_session::port::backend::Opening;
 use tenure_session::port::store::{RecordKey, Store};
 use tenure_session::record::Kept;
-use tenure_session::{Limits, Method, Principal, Reason};
+use tenure_session::{EventId, Limits, Method, Principal, Reason};
 use tenure_testkit::fake_backend::{Opens, Seen};
 use tenure_testkit::runtime::{self, json_of, reader_of, send};
 
@@ -309,10 +309,9 @@ async fn streams_go_on_where_they_were() {
     // A later stream takes a number and positions of its own.
     let (_call, mut reader) = world.streaming_call(&session, 1).await;
     let (id, _) = next(&mut reader).await;
-    let parts = |id: &str| -> Vec<u64> {
-        id.split('-').take(2).map(|part| u64::from_str_radix(part, 16).unwrap()).collect()
-    };
-    assert!(parts(&id)[0] > parts(&last)[0] && parts(&id)[1] > parts(&last)[1], "{id} after {last}");
+    let read = |id: &str| EventId::parse(id.as_bytes(), &session.event_names()).unwrap();
+    let (id, last) = (read(&id), read(&last));
+    assert!(id.stream > last.stream && id.position > last.position, "{id:?} after {last:?}");
 }
 
 #[tokio::test]

@@ -130,9 +130,9 @@ impl Connection {
     pub(crate) async fn resume(&mut self, session: Arc<Session>, cursor: Option<&Cursor>) {
         // First, because whoever waits for this may give up.
         self.session = Some(Arc::clone(&session));
-        let key = session.id().key();
+        let names = session.event_names();
         let mut unread = session.unread_streams(cursor.map(Cursor::highest));
-        unread.extend(cursor.iter().flat_map(|cursor| cursor.unfinished(&key)));
+        unread.extend(cursor.iter().flat_map(|cursor| cursor.unfinished(names)));
         unread.sort_by_key(|event| event.stream);
         for event in unread {
             match session.listen(Some(event.to_string().as_bytes())).await {
@@ -143,7 +143,7 @@ impl Connection {
                 }
             }
         }
-        self.listen(&session, cursor.and_then(|cursor| cursor.news(&key))).await;
+        self.listen(&session, cursor.and_then(|cursor| cursor.news(names))).await;
     }
 
     /// Takes messages until there are no more, or nobody reads the answers.

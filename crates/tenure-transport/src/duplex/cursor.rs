@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tenure_session::id::Position;
-use tenure_session::{EventId, SessionKey, StreamId};
+use tenure_session::{EventId, EventNames, StreamId};
 
 use super::outgoing::Outgoing;
 
@@ -44,15 +44,15 @@ impl Cursor {
     }
 
     /// Where to go on with the streams of requests that the client has not heard to their end.
-    pub(crate) fn unfinished(&self, key: &SessionKey) -> impl Iterator<Item = EventId> {
+    pub(crate) fn unfinished(&self, names: EventNames) -> impl Iterator<Item = EventId> {
         let streams = self.streams.iter().filter(|(stream, _)| **stream != StreamId::STANDALONE);
-        streams.map(|(stream, position)| EventId::new(key, *stream, *position))
+        streams.map(move |(stream, position)| EventId::new(&names, *stream, *position))
     }
 
     /// The last event of the stream that belongs to no request, if that was read.
-    pub(crate) fn news(&self, key: &SessionKey) -> Option<EventId> {
+    pub(crate) fn news(&self, names: EventNames) -> Option<EventId> {
         let position = self.streams.get(&StreamId::STANDALONE)?;
-        Some(EventId::new(key, StreamId::STANDALONE, *position))
+        Some(EventId::new(&names, StreamId::STANDALONE, *position))
     }
 
     /// Reads what [`Cursor`]'s `Display` writes.
@@ -89,11 +89,14 @@ impl fmt::Display for Cursor {
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use tenure_session::SessionKey;
 
-    const KEY: SessionKey = SessionKey::from_bytes([1; 16]);
+    fn names() -> EventNames {
+        EventNames::new(&SessionKey::from_bytes([1; 16]), None)
+    }
 
     fn event(stream: u32, position: u64) -> EventId {
-        EventId::new(&KEY, StreamId::new(stream), Position(position))
+        EventId::new(&names(), StreamId::new(stream), Position(position))
     }
 
     fn said(stream: u32, position: u64) -> Outgoing {
@@ -119,9 +122,9 @@ mod tests {
         assert_eq!(cursor.to_string(), "3.0-8.1-0.2-7");
         assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor.clone()));
         // Stream 3 was heard to its end.
-        assert_eq!(cursor.unfinished(&KEY).collect::<Vec<_>>(), [event(1, 0), event(2, 7)]);
+        assert_eq!(cursor.unfinished(names()).collect::<Vec<_>>(), [event(1, 0), event(2, 7)]);
         assert_eq!(cursor.highest(), 3);
-        assert_eq!(cursor.news(&KEY), Some(event(0, 8)));
+        assert_eq!(cursor.news(names()), Some(event(0, 8)));
     }
 
     #[test]

@@ -24,7 +24,8 @@ impl Endpoint {
         check(parts)?;
         let session = self.session(parts).await?;
         let last_event_id = parts.headers.get(headers::LAST_EVENT_ID);
-        let last_event_id = last_event_id.map(|value| leniencies.event_id(value.as_bytes(), *session.id()));
+        let last_event_id =
+            last_event_id.map(|value| leniencies.event_id(value.as_bytes(), session.event_names()));
         let response = match session.listen(last_event_id.as_deref()).await {
             Ok(reader) => self.stream(reader),
             Err(error) => reject(&error, None),

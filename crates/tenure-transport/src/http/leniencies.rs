@@ -7,8 +7,9 @@ use std::borrow::Cow;
 
 use http::HeaderMap;
 use http::header::ACCEPT;
-use tenure_session::id::{EventId, Position, StreamId};
+use tenure_session::id::{Position, StreamId};
 use tenure_session::{Error, SessionId};
+use tenure_session::{EventId, EventNames};
 
 use super::headers::{self, Wanted};
 use super::sse::{Ids, Wording};
@@ -70,12 +71,12 @@ impl Leniencies {
     }
 
     /// The id of an event as its session knows it, from what a client sends.
-    pub(super) fn event_id(self, sent: &[u8], session: SessionId) -> Cow<'_, [u8]> {
+    pub(super) fn event_id(self, sent: &[u8], names: EventNames) -> Cow<'_, [u8]> {
         let number = if self.plain_event_ids { std::str::from_utf8(sent).ok() } else { None };
         let number = number.map(|text| named_event(text).map_or(text, |(_, number)| number));
         match number.and_then(|number| number.parse().ok()) {
             Some(position) => {
-                let id = EventId::new(&session.key(), StreamId::STANDALONE, Position(position));
+                let id = EventId::new(&names, StreamId::STANDALONE, Position(position));
                 Cow::Owned(id.to_string().into_bytes())
             }
             None => Cow::Borrowed(sent),
@@ -98,15 +99,16 @@ pub(super) fn named_event(text: &str) -> Option<(SessionId, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tenure_session::EventSecret;
 
     #[test]
     fn c38_a_number_is_an_event_of_the_standalone_stream() {
         let session = SessionId::random();
-        let of =
-            |position| EventId::new(&session.key(), StreamId::STANDALONE, Position(position)).to_string();
+        let names = EventNames::new(&session.key(), Some(EventSecret::random()));
+        let of = |position| EventId::new(&names, StreamId::STANDALONE, Position(position)).to_string();
         let named = format!("{}_42", session.expose());
         let read = |text: &str| {
-            let id = Leniencies::SOURCES.event_id(text.as_bytes(), session);
+            let id = Leniencies::SOURCES.event_id(text.as_bytes(), names);
             String::from_utf8(id.into_owned()).unwrap()
         };
         assert_eq!(read("42"), of(42));
@@ -115,6 +117,6 @@ mod tests {
             assert_eq!(read(other), other);
         }
         // Without the leniency nothing is read at all.
-        assert_eq!(Leniencies::NONE.event_id(b"42", session), &b"42"[..]);
+        assert_eq!(Leniencies::NONE.event_id(b"42", names), &b"42"[..]);
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tenure_session::SessionId;
-use tenure_session::id::{EventId, StreamId};
 use tenure_session::runtime::Item;
+use tenure_session::{EventId, StreamId};
 
 /// The first bytes of every stream: a comment, so that proxies pass the headers on at once.
 pub const OPENING: &[u8] = b": stream\n\n";
@@ -123,6 +123,7 @@ pub(super) fn write_data(body: &Bytes, out: &mut BytesMut) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tenure_session::EventNames;
     use tenure_session::id::{Position, SessionKey};
 
     fn written(item: &Item) -> String {
@@ -133,8 +134,8 @@ mod tests {
 
     #[test]
     fn items_on_the_wire() {
-        let key = SessionKey::from_bytes([1; 16]);
-        let id = EventId::new(&key, StreamId::new(2), Position(10));
+        let names = EventNames::new(&SessionKey::from_bytes([1; 16]), None);
+        let id = EventId::new(&names, StreamId::new(2), Position(10));
         assert_eq!(written(&Item::Prime(id)), "id: 2-a-01010101\nretry: 1500\ndata: \n\n");
         let event = Item::Event { id: Some(id), body: Bytes::from_static(b"{}") };
         assert_eq!(written(&event), "id: 2-a-01010101\nevent: message\ndata: {}\n\n");

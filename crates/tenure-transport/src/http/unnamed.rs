@@ -86,7 +86,7 @@ impl Endpoint {
             Some((id, _)) => self.0.sessions.find(&id, &self.principal(parts)).await?,
             None => self.mint(parts, self.share(remote)).await?,
         };
-        let last = last.map(|last| leniencies.event_id(last.as_bytes(), *session.id()));
+        let last = last.map(|last| leniencies.event_id(last.as_bytes(), session.event_names()));
         let reader = session.listen(last.as_deref()).await?;
         let wording = Wording { ids: Ids::Named(*session.id()), ..leniencies.wording() };
         Ok(with_session(event_stream(Body::events(reader, self.rules().keep_alive, wording)), &session))
