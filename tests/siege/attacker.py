@@ -33,21 +33,24 @@ class Target:
     async def connect(self, source=None):
         return await Connection.open(self.port, source or self.source)
 
-    def note(self, outcome, requests=1, sent=0, taken=0):
-        """Counts a request, the bytes that were sent with it, those that came back, and how it ended."""
-        self.requests += requests
+    def note(self, outcome, sent=0):
+        """Counts a request, the bytes that were sent with it, and how it ended."""
+        self.requests += 1
         self.sent += sent
-        self.taken += taken
-        self.outcomes[outcome or "served"] += requests
+        self.outcomes[outcome or "served"] += 1
 
     async def ask(self, connection, request):
         """One request; the answer, or nothing if the connection ended."""
+        # Counted when it begins: the longest ones have no end before the attack is over.
+        self.requests += 1
+        self.sent += len(request)
         try:
             answer = await connection.ask(request)
         except (Closed, OSError):
-            self.note("closed", sent=len(request))
+            self.outcomes["closed"] += 1
             return None
-        self.note(answer.fault(), sent=len(request), taken=answer.length)
+        self.taken += answer.length
+        self.outcomes[answer.fault() or "served"] += 1
         return answer
 
     def is_time(self):

@@ -22,7 +22,7 @@ class Others:
         self.port, self.fresh = port, fresh
         self.phase = "start"
         self.times, self.refusals = defaultdict(list), defaultdict(Counter)
-        self.running = []
+        self.running, self.is_over = [], False
 
     async def __aenter__(self):
         for number in range(CLIENTS):
@@ -41,13 +41,13 @@ class Others:
         return self
 
     async def __aexit__(self, *_):
-        for task in self.running:
-            task.cancel()
+        # Not cancelled: before Python 3.12 `wait_for` may lose that, and the client would go on for ever.
+        self.is_over = True
         await asyncio.gather(*self.running, return_exceptions=True)
 
     async def client(self, connection, request, offset):
         due = time.monotonic() + offset * PERIOD_SECONDS
-        while True:
+        while not self.is_over:
             await asyncio.sleep(max(0, due - time.monotonic()))
             phase = self.phase
             try:
@@ -76,7 +76,7 @@ class Others:
             connection.close()
 
     async def again(self, phase):
-        while True:
+        while not self.is_over:
             try:
                 return await Connection.open(self.port)
             except OSError as error:

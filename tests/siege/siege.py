@@ -8,7 +8,7 @@ at low priority. Prints a row for each leg, and ends with 1 if one fails. A leg 
 
 - memory grows by more than `clients.memory` of the leg and 64 MiB,
 - a call of another client is refused, or fails,
-- the 99th percentile of the others' times is more than twice that under a control, and more than 20 ms,
+- the 99th percentile of the others' times is more than twice that under a control, and more than 20 ms, in two runs,
 - memory and descriptors are not given back within 60 s,
 - or something of its own does not hold: `--list` says what.
 """
@@ -51,9 +51,12 @@ async def main():
     began, results = time.monotonic(), []
     for number, leg in enumerate(chosen, 1):
         place = folder / leg.name
-        place.mkdir(parents=True, exist_ok=True)
-        siege = Siege(leg, Path(arguments.tenure).resolve(), place, progress(f"{number}/{len(chosen)} {leg.name}"))
-        results.append(await siege.run())
+        name = f"{number}/{len(chosen)} {leg.name}"
+        result = await Siege(leg, Path(arguments.tenure).resolve(), place / "first", progress(name)).run()
+        if result["is_only_slow"]:
+            # Others use this machine too. What comes from the attack comes again.
+            result = await Siege(leg, Path(arguments.tenure).resolve(), place / "second", progress(f"{name}, again")).run()
+        results.append(result)
         progress(None)
     print(table(results))
     bad = [result for result in results if result["complaints"]]

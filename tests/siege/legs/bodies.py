@@ -2,7 +2,6 @@
 
 import asyncio
 
-from http2 import Http2
 from legs.leg import MIB, Leg
 from wire import REVISION, Closed, begin, call, head
 
@@ -41,6 +40,8 @@ async def half_sent_1(target):
 
 async def half_sent_2(target):
     """128 streams of one connection, each with a body that lacks its end."""
+    from http2 import Http2  # Here, so that legs can be listed where h2 is not installed.
+
     session = await begin(await target.connect())
     headers = [("mcp-session-id", session), ("mcp-protocol-version", REVISION), ("content-length", str(BODY_BYTES))]
     while target.is_time():
@@ -63,6 +64,8 @@ async def half_sent_2(target):
 
 async def untaken(target):
     """Answers of 1 MiB on streams with no room for them, as many as the server lets a connection have."""
+    from http2 import Http2  # Here, so that legs can be listed where h2 is not installed.
+
     session = await begin(await target.connect())
     headers = [("mcp-session-id", session), ("mcp-protocol-version", REVISION)]
     text = "y" * MIB

@@ -26,7 +26,6 @@ async def hold_idle(target, count):
             target.held.append(connection)
             await connection.reader.read(1)
             connection.close()
-            target.note("closed", requests=0)
             target.outcomes["closed"] += 1
             await asyncio.sleep(0.5)
 
