@@ -1,7 +1,8 @@
 """The process of the attacker: `python attacker.py LEG PORT FOLDER SECONDS [REQUESTS BYTES]`.
 
 Runs the attack of a leg at low priority from another address, holds what it has got until the time is over, and prints what it did
-as one line of JSON. With REQUESTS and BYTES it does so many ordinary calls of that size instead, evenly over the same time.
+as one line of JSON. With REQUESTS and BYTES it does so many ordinary calls of that size instead, evenly over the same time; with
+REQUESTS of -1 as many as it can.
 """
 
 import asyncio
@@ -39,6 +40,10 @@ class Target:
         self.sent += sent
         self.outcomes[outcome or "served"] += 1
 
+    def ended(self, outcome):
+        """Counts how a request ended that was counted when it began."""
+        self.outcomes[outcome or "served"] += 1
+
     async def ask(self, connection, request):
         """One request; the answer, or nothing if the connection ended."""
         # Counted when it begins: the longest ones have no end before the attack is over.
@@ -47,10 +52,10 @@ class Target:
         try:
             answer = await connection.ask(request)
         except (Closed, OSError):
-            self.outcomes["closed"] += 1
+            self.ended("closed")
             return None
         self.taken += answer.length
-        self.outcomes[answer.fault() or "served"] += 1
+        self.ended(answer.fault())
         return answer
 
     def is_time(self):
@@ -58,10 +63,11 @@ class Target:
 
 
 async def harmless(target, requests, sent):
-    """Ordinary calls, as many and as large as the attack's, evenly over the time."""
-    text = "x" * min(CONTROL_TEXT_BYTES, sent // max(1, requests))
-    share = max(1, requests // CONTROL_CONNECTIONS)
-    period = max(0.0, target.until - time.monotonic()) / share
+    """Ordinary calls, as many and as large as the attack's, evenly over the time; or as fast as they are answered."""
+    text, period = "x" * 100, 0.0
+    if requests >= 0:
+        text = "x" * min(CONTROL_TEXT_BYTES, sent // max(1, requests))
+        period = max(0.0, target.until - time.monotonic()) / max(1, requests // CONTROL_CONNECTIONS)
 
     async def one():
         connection = await target.connect()

@@ -45,12 +45,13 @@ async def half_sent_2(target):
     session = await begin(await target.connect())
     headers = [("mcp-session-id", session), ("mcp-protocol-version", REVISION), ("content-length", str(BODY_BYTES))]
     while target.is_time():
-        http2 = await Http2.connect(target.port, target.source, lambda _, outcome: target.note(outcome))
+        http2 = await Http2.connect(target.port, target.source, lambda _, outcome: target.ended(outcome))
         await http2.wait(2)
         sent = {}
         while target.is_time() and not http2.is_over.is_set():
             for _ in range(min(128, http2.room())):
                 sent[http2.request(headers, b"", end=False)] = 0
+                target.requests += 1
             moved = 0
             for stream in [stream for stream in sent if stream in http2.open]:
                 size = http2.piece(stream, PIECE[: BODY_BYTES - 100 - sent[stream]])
@@ -73,7 +74,7 @@ async def untaken(target):
     async def one(number):
         id = number * 1_000_000
         while target.is_time():
-            http2 = await Http2.connect(target.port, target.source, lambda _, outcome: target.note(outcome), window=0)
+            http2 = await Http2.connect(target.port, target.source, lambda _, outcome: target.ended(outcome), window=0)
             await http2.wait(2)
             while target.is_time() and not http2.is_over.is_set():
                 if http2.room() <= 0:
@@ -81,8 +82,8 @@ async def untaken(target):
                     continue
                 id += 1
                 body = call("public_echo", {"text": text}, id)
-                stream = http2.request(headers, b"", end=False)
-                sent = 0
+                stream, sent = http2.request(headers, b"", end=False), 0
+                target.requests += 1
                 while sent < len(body) and stream in http2.open and target.is_time():
                     size = http2.piece(stream, body[sent : sent + len(PIECE)])
                     sent += size

@@ -26,7 +26,7 @@ async def hold_idle(target, count):
             target.held.append(connection)
             await connection.reader.read(1)
             connection.close()
-            target.outcomes["closed"] += 1
+            target.ended("closed")
             await asyncio.sleep(0.5)
 
     await asyncio.gather(*(one(number) for number in range(count)))

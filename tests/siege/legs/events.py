@@ -1,7 +1,6 @@
 """Events: floods of them, and what they leave behind in memory and on the disk."""
 
 import asyncio
-import time
 
 from legs.leg import MIB, Leg
 from wire import Closed, begin, call, get, head, post
@@ -94,13 +93,20 @@ async def opens_again(siege):
 
 
 LEGS = [
-    Leg("progress", "progress tokens of 3.9 MB, then calls that report progress as fast as they can", progress),
-    Leg("passing-events", "1.5 GB of events that are read; the memory is given back within a minute", passing, seconds=25),
+    Leg("progress", "progress tokens of 3.9 MB, then calls that report progress as fast as they can", progress, is_busy=True),
+    Leg(
+        "passing-events",
+        "1.5 GB of events that are read; the memory is given back within a minute",
+        passing,
+        seconds=25,
+        is_busy=True,
+    ),
     Leg(
         "killed-store",
         "repetitive events, then a kill: the store opens again within 5 s and 256 MiB",
         repeating,
         after=opens_again,
         seconds=10,
+        is_busy=True,
     ),
 ]

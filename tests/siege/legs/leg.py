@@ -28,5 +28,7 @@ class Leg:
     silent_log: bool = False
     # Whether others open new connections too: not where so many addresses attack that there is none left.
     fresh_others: bool = True
+    # Whether a few requests make the server work all the time; the control then does as well.
+    is_busy: bool = False
     # Size of a file system of its own for the store.
     tmpfs: int | None = None

@@ -16,7 +16,7 @@ async def listens(target):
     headers, body = modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["demo://visitors"]}})
 
     async def one():
-        http2 = await Http2.connect(target.port, target.source, lambda _, outcome: target.note(outcome))
+        http2 = await Http2.connect(target.port, target.source, lambda _, outcome: target.ended(outcome))
         await http2.wait(2)
         for _ in range(STREAMS):
             while http2.room() <= 0 and not http2.is_over.is_set():
@@ -24,6 +24,7 @@ async def listens(target):
             if http2.is_over.is_set():
                 return
             http2.request(headers, body)
+            target.requests += 1
             target.sent += len(body)
             await asyncio.sleep(0)
         while not http2.is_over.is_set():
