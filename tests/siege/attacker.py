@@ -18,7 +18,7 @@ from wire import Closed, Connection, begin, call, post
 ADDRESS = "127.0.0.2"
 # The control uses no more of them, whatever the attack did.
 CONTROL_CONNECTIONS = 8
-CONTROL_TEXT_BYTES = 64 << 10
+CONTROL_TEXT_BYTES = 1 << 20
 
 
 class Target:
