@@ -32,7 +32,12 @@ class Target:
         self.held = []
 
     async def connect(self, source=None):
-        return await Connection.open(self.port, source or self.source)
+        connection = await Connection.open(self.port, source or self.source)
+        connection.on_taken = self.took
+        return connection
+
+    def took(self, size):
+        self.taken += size
 
     def note(self, outcome, sent=0):
         """Counts a request, the bytes that were sent with it, and how it ended."""
@@ -54,7 +59,6 @@ class Target:
         except (Closed, OSError):
             self.ended("closed")
             return None
-        self.taken += answer.length
         self.ended(answer.fault())
         return answer
 

@@ -23,10 +23,9 @@ HERE = Path(__file__).resolve().parent
 SETTLE_SECONDS = 1.0
 BASELINE_SECONDS = 3.0
 CONTROL_SECONDS = 4.0
-# Beside what clients may make it hold, a server has buffers, tables and what its allocator keeps.
+# Beside what clients may make it hold, a server has buffers, what the store has not written into its tables yet, and what its
+# allocator keeps. As much may be left when an attack is over: the store writes its tables when there is more to write.
 SLACK_BYTES = 64 * MIB
-# What may be left of it: an allocator does not give back every page, and the store keeps what was written last at hand.
-LEFT_BYTES = 48 * MIB
 LEFT_FILES = 32
 GIVE_BACK_SECONDS = 60
 # A leg that takes this much longer than its attack hangs.
@@ -96,7 +95,7 @@ class Siege:
                 self.others.phase, self.attack_ended = "after", time.monotonic()
             peak = self.peak = sampler.peak
             self.say("waits until all is given back")
-            waited = await self.given_back(idle.rss + LEFT_BYTES, files + LEFT_FILES)
+            waited = await self.given_back(idle.rss + SLACK_BYTES, files + LEFT_FILES)
             after = self.node.sample()
             self.say("control")
             self.others.phase = "control"

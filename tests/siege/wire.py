@@ -121,6 +121,8 @@ class Connection:
 
     def __init__(self, reader, writer):
         self.reader, self.writer = reader, writer
+        # Hears how many bytes of a stream have come, as they come.
+        self.on_taken = lambda size: None
 
     @classmethod
     async def open(cls, port, source="127.0.0.1"):
@@ -166,6 +168,7 @@ class Connection:
         while size := int(await self.reader.readuntil(b"\r\n"), 16):
             piece = await self.reader.readexactly(size + 2)
             length += size
+            self.on_taken(size)
             kept = (kept + piece[:-2])[-KEPT_BYTES:]
         await self.reader.readexactly(2)
         return kept, length

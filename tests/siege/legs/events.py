@@ -55,8 +55,13 @@ async def progress(target):
 
 async def passing(target):
     await counting(target, PASSED_BYTES)
-    if target.taken < PASSED_BYTES / 3:
-        raise RuntimeError(f"only {target.taken // MIB} MiB of events passed: this machine is too slow to say anything")
+
+
+async def enough_passed(siege):
+    taken = siege.attacked["taken"]
+    siege.figures["passed"] = f"{taken // MIB} MiB"
+    # A slow machine may not manage all of it, but much less would say nothing.
+    return [] if taken > PASSED_BYTES / 3 else [f"only {taken // MIB} MiB of events passed"]
 
 
 async def repeating(target):
@@ -98,6 +103,7 @@ LEGS = [
         "passing-events",
         "1.5 GB of events that are read; the memory is given back within a minute",
         passing,
+        after=enough_passed,
         seconds=25,
         is_busy=True,
     ),
