@@ -1,6 +1,7 @@
-"""What a siege prints: a line while a leg runs, and a table at the end."""
+"""What a siege prints: a line while a leg runs, and a table at the end; and a shorter one for the docs."""
 
 import sys
+from pathlib import Path
 
 MIB = 1 << 20
 
@@ -59,3 +60,22 @@ def outcomes(attacker):
     """How the attacker's requests ended, the most frequent first."""
     found = sorted(attacker["outcomes"].items(), key=lambda pair: -pair[1])
     return ", ".join(f"{number} {what}" for what, number in found[:4]) or "none"
+
+
+BEGIN, END = "<!-- siege: written by ./dev siege --docs -->\n", "<!-- end of siege -->\n"
+SHORT = ["attack", "memory MiB (idle / peak / after)", "given back", "p99 of others in ms (alone / attack / control)", "refused", "verdict"]
+
+
+def write_docs(path, results):
+    """Puts a short table between the marks of a document."""
+    rows = [SHORT, ["---"] * len(SHORT), *(short(result) for result in results)]
+    table = "".join("| " + " | ".join(cells) + " |\n" for cells in rows)
+    before, _, rest = Path(path).read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    Path(path).write_text(before + BEGIN + table + END + after)
+
+
+def short(result):
+    cells = dict(zip(HEAD, row(result)))
+    names = ["leg", "memory MiB (idle / peak / after)", "given back", "p99 ms", "refused others"]
+    return [f"`{cells['leg']}`", *(cells[name] for name in names[1:]), "fails" if result["complaints"] else "holds"]

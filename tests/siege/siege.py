@@ -1,6 +1,6 @@
 """Attacks a real `tenure serve` as a hostile client would, on loopback alone, and measures what other clients notice of it.
 
-Usage: python siege.py TENURE [PATTERN...] [--list] [--json FILE] [--keep FOLDER]
+Usage: python siege.py TENURE [PATTERN...] [--list] [--json FILE] [--docs FILE] [--keep FOLDER]
 
 TENURE is the binary. A PATTERN chooses legs by name, such as `half-sent*`. For each leg a server of its own is started on a store of its
 own; clients that behave call it from 127.0.0.1 before, during and after the attack, which comes from 127.0.0.2 in a process of its own
@@ -23,7 +23,7 @@ import time
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from report import progress, table
+from report import progress, table, write_docs
 from run import Siege
 from legs import LEGS
 
@@ -36,6 +36,7 @@ async def main():
     parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="only legs whose names match")
     parser.add_argument("--list", action="store_true", help="names the legs, and says what each does")
     parser.add_argument("--json", metavar="FILE", help="writes the figures")
+    parser.add_argument("--docs", metavar="FILE", help="writes a short table between the marks of this document")
     parser.add_argument("--keep", metavar="FOLDER", help="keeps the stores and logs of all legs there")
     arguments = parser.parse_intermixed_args()
     chosen = [
@@ -66,6 +67,8 @@ async def main():
     print(f"\n{len(results)} legs, {len(bad)} failed, {time.monotonic() - began:.0f} s")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(results, indent=2) + "\n")
+    if arguments.docs:
+        write_docs(arguments.docs, results)
     if bad:
         print(f"logs are in {folder}")
     elif not arguments.keep:
