@@ -1,0 +1,62 @@
+"""Many requests that cost the server more than the client: listens that stay, handshakes that are never completed."""
+
+import asyncio
+
+from legs.leg import Leg
+from wire import initialize, modern, post
+
+CONNECTIONS, STREAMS = 40, 256
+HANDSHAKES, PADDING_BYTES = 20_000, 60_000
+
+
+async def listens(target):
+    """40 connections with as many listens as they can have, up to 256."""
+    from http2 import Http2  # Here, so that legs can be listed where h2 is not installed.
+
+    headers, body = modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["demo://visitors"]}})
+
+    async def one():
+        http2 = await Http2.connect(target.port, target.source, lambda _, outcome: target.ended(outcome))
+        await http2.wait(2)
+        for _ in range(STREAMS):
+            while http2.room() <= 0 and not http2.is_over.is_set():
+                await http2.wait(1)
+            if http2.is_over.is_set():
+                return
+            http2.request(headers, body)
+            target.requests += 1
+            target.sent += len(body)
+            await asyncio.sleep(0)
+        while not http2.is_over.is_set():
+            await http2.wait(1)
+
+    await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
+
+
+async def handshakes(target):
+    """`initialize` with 60 KB of params, and never a word after it."""
+    request = post(initialize(PADDING_BYTES))
+    left = HANDSHAKES
+
+    async def one():
+        nonlocal left
+        connection = await target.connect()
+        while left > 0 and target.is_time():
+            left -= 1
+            if await target.ask(connection, request) is None:
+                connection = await target.connect()
+
+    await asyncio.gather(*(one() for _ in range(16)))
+
+
+LEGS = [
+    Leg("listens", "40 connections with 256 listens each; others' modern requests are served", listens, seconds=12),
+    Leg(
+        "handshakes",
+        "20000 times `initialize` with 60 KB of params, and nothing after it",
+        handshakes,
+        # What a session holds is kept until it expires.
+        settings=("session.idle_ttl=20s",),
+        seconds=12,
+    ),
+]
