@@ -36,11 +36,14 @@ pub enum Resource {
     Parked,
     /// Sessions in memory.
     Sessions,
+    /// Bytes in the store: of data sessions, and of what is left of those that have ended.
+    Disk,
 }
 
 impl Resource {
     /// Every resource there is.
-    pub const ALL: [Self; 5] = [Self::Memory, Self::Calls, Self::Listens, Self::Parked, Self::Sessions];
+    pub const ALL: [Self; 6] =
+        [Self::Memory, Self::Calls, Self::Listens, Self::Parked, Self::Sessions, Self::Disk];
 
     /// Its name, for operators.
     pub const fn as_str(self) -> &'static str {
@@ -50,7 +53,13 @@ impl Resource {
             Self::Listens => "listens",
             Self::Parked => "parked",
             Self::Sessions => "sessions",
+            Self::Disk => "disk",
         }
+    }
+
+    /// Whether it is counted in bytes.
+    pub const fn is_bytes(self) -> bool {
+        matches!(self, Self::Memory | Self::Disk)
     }
 }
 
@@ -105,6 +114,11 @@ impl Peer {
             }
             v4 @ IpAddr::V4(_) => v4,
         }))
+    }
+
+    /// Its address, or the first one of its network.
+    pub fn address(self) -> Option<IpAddr> {
+        self.0
     }
 }
 

@@ -592,10 +592,12 @@ fn with_data_sessions(
     served: Served,
     store: &Arc<dyn Store>,
     carry: Option<Keys>,
+    budget: &Budget,
 ) -> (Arc<dyn Backend>, States) {
     let Served { backend, kinds, loops, .. } = served;
     // Kept also when none are offered: those that are there expire, and operators can see them.
-    let states = States::start(Arc::clone(store), Arc::new(SystemClock), config.data.limits.clone());
+    let (clock, limits) = (Arc::new(SystemClock), config.data.limits.clone());
+    let states = States::start_within(Arc::clone(store), clock, limits, budget.clone());
     let mut policy = config.data.policy.clone();
     policy.seal = carry.map(|keys| Arc::new(keys) as Arc<dyn Seal>);
     let offered = match config.data.offer {
@@ -671,8 +673,9 @@ pub(crate) async fn open_to_serve(
 pub(crate) async fn assemble(config: &Config, served: Served, opened: Opened) -> Result<Assembled, Failure> {
     let folder = control_folder(config, &opened)?;
     let routes = served.routes.clone();
-    let Running { sessions, exchanges, states } = run(&opened, config, config.limits.clone(), served).await?;
     let budget = budget(config);
+    let limits = config.limits.clone();
+    let Running { sessions, exchanges, states } = run(&opened, config, limits, served, &budget).await?;
     let rules =
         Rules { stall_timeout: config.bounds.stall_timeout, budget: budget.clone(), ..config.rules.clone() };
     let endpoint = |route: Route| {
@@ -693,7 +696,8 @@ fn budget(config: &Config) -> Budget {
         .with(Resource::Calls, config.exchanges.max_running)
         .with(Resource::Listens, config.exchanges.max_listens)
         .with(Resource::Parked, config.exchanges.max_parked)
-        .with(Resource::Sessions, config.limits.max_sessions);
+        .with(Resource::Sessions, config.limits.max_sessions)
+        .with(Resource::Disk, config.clients.disk_bytes);
     Budget::new(limits)
 }
 
@@ -750,7 +754,8 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         ..config.limits.clone()
     };
     let folder = control_folder(config, &opened)?;
-    let Running { sessions, exchanges, states } = run(&opened, config, limits, served).await?;
+    let Running { sessions, exchanges, states } =
+        run(&opened, config, limits, served, &budget(config)).await?;
     let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
         .with_exchanges(exchanges.clone());
     Ok(AssembledStdio { sessions, exchanges, states, stdio, store: opened, folder })
@@ -765,13 +770,19 @@ struct Running {
 
 /// Starts what serves clients. Whatever can fail comes before the first start: what runs would outlive the store that
 /// is closed after the failure.
-async fn run(opened: &Opened, config: &Config, limits: Limits, served: Served) -> Result<Running, Failure> {
+async fn run(
+    opened: &Opened,
+    config: &Config,
+    limits: Limits,
+    served: Served,
+    budget: &Budget,
+) -> Result<Running, Failure> {
     let store = Arc::clone(&opened.store);
     let seal = request_state_seal(config, &store).await?;
     let carry = keys(config.data.carry_key_file.as_ref())?;
     let is_ours = !servers::are_named(config);
     let (fingerprints, loops) = (served.fingerprints.clone(), served.loops.clone());
-    let (backend, states) = with_data_sessions(config, served, &store, carry);
+    let (backend, states) = with_data_sessions(config, served, &store, carry, budget);
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
         max_listens: config.exchanges.max_listens,

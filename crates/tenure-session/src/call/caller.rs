@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::budget::{Share, Taken};
+use crate::budget::{Peer, Share, Taken};
 use crate::id::Principal;
 
 /// Who sent a message, and how it reached us.
@@ -44,6 +44,11 @@ impl Caller {
             collect: Collect::default(),
             held: None,
         }
+    }
+
+    /// Whose share it comes from what it makes us keep.
+    pub fn peer(&self) -> Peer {
+        self.remote.map_or(Peer::UNKNOWN, |remote| Peer::at(remote.ip()))
     }
 
     /// What it may make us hold, if that is counted.

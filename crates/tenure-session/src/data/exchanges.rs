@@ -15,10 +15,10 @@ use super::offered::Servers;
 use super::own::{self, Said};
 use super::{echo, tools};
 use crate::bridge::rules::edit::{self, Object};
-use crate::call::Fanout;
+use crate::call::{Caller, Fanout};
 use crate::error::{Reason, RpcError};
 use crate::exchange::results;
-use crate::id::{Principal, Route};
+use crate::id::Route;
 use crate::message::RawJson;
 use crate::method::Method;
 use crate::port::BoxFuture;
@@ -119,12 +119,12 @@ impl Way {
         let said = Said::read(call.request.params.as_ref());
         let said = said.ok_or_else(|| invalid("the params make no sense"))?;
         let cookie = said.cookie(self.shared.policy.max_cookie_bytes)?;
-        let principal = &call.context.caller().principal;
+        let caller = call.context.caller();
         if let Some(cookie) = &cookie {
             // What it carries may have to be put back first; if it cannot be, that is said below.
-            drop(self.shared.by_own_cookie(cookie, principal, self.shared.states.now()).await);
+            drop(self.shared.by_own_cookie(cookie, caller, self.shared.states.now()).await);
         }
-        self.shared.carry_out(Dialect::Own, verb, params, cookie.map(|cookie| cookie.id), principal).await
+        self.shared.carry_out(Dialect::Own, verb, params, cookie.map(|cookie| cookie.id), caller).await
     }
 
     async fn go(self: Arc<Self>, call: Call, cookie: Result<Option<Cookie>, RpcError>, use_of: Use) -> Reply {
@@ -142,8 +142,8 @@ impl Way {
         let method = call.request.method.clone();
         let found = match &cookie {
             Some(cookie) => {
-                let (principal, now) = (&call.context.caller().principal, self.shared.states.now());
-                Some(self.shared.by_own_cookie(cookie, principal, now).await)
+                let (caller, now) = (call.context.caller(), self.shared.states.now());
+                Some(self.shared.by_own_cookie(cookie, caller, now).await)
             }
             None => None,
         };
@@ -234,14 +234,15 @@ impl Way {
 
 impl Shared {
     /// The state that a cookie names. One that the store knows nothing of may be carried by the cookie itself.
-    async fn by_own_cookie(&self, cookie: &Cookie, owner: &Principal, now: Time) -> Result<State, Fault> {
+    async fn by_own_cookie(&self, cookie: &Cookie, caller: &Caller, now: Time) -> Result<State, Fault> {
+        let owner = &caller.principal;
         let id = StateId::from_cookie(&cookie.id).ok_or(Fault::Lost(Lost::NotFound))?;
         let key = id.key(owner);
         let fetched = self.states.fetch(key);
         let found = self.states.find_at(owner, (id, key), fetched, now, &Last::default()).await;
         match (found, &cookie.state, &self.policy.seal) {
             (Err(Fault::Lost(Lost::NotFound)), Some(carried), Some(seal)) => {
-                Box::pin(self.states.restore(owner, id, carried, seal.as_ref())).await
+                Box::pin(self.states.restore(owner, id, carried, seal.as_ref(), caller.peer())).await
             }
             (found, _, _) => found,
         }

@@ -27,18 +27,18 @@ impl Shared {
         state: Option<State>,
         without: impl FnOnce(Option<&KindOfState>) -> Reply,
     ) -> Footing {
-        let principal = &call.context.caller().principal;
+        let caller = call.context.caller();
         let kind = match use_of {
             Use::None => return Footing::Firm(state),
             Use::Wrong(error) => return Footing::Answered(Err(error)),
             Use::Ours { kind, deed } => {
                 let arguments = Asked::read(call.request.params.as_ref()).and_then(|asked| asked.arguments);
                 let kind = &self.kinds[kind];
-                let act = self.act(kind, deed, arguments, principal, state.as_ref());
+                let act = self.act(kind, deed, arguments, caller, state.as_ref());
                 return Footing::Answered(Box::pin(act).await);
             }
             Use::Of { kind, handle: Some(handle) } => {
-                let on_handle = self.on_handle(&self.kinds[kind], handle, state, principal);
+                let on_handle = self.on_handle(&self.kinds[kind], handle, state, &caller.principal);
                 return Box::pin(on_handle).await;
             }
             Use::Of { kind, handle: None } => Some(&self.kinds[kind]),

@@ -18,6 +18,7 @@ use super::known::{CameLast, Known};
 use super::policy::{Policy, Required};
 use super::tools::{Deed, Role};
 use super::{echo, scan, splice, tools};
+use crate::budget::Peer;
 use crate::error::{Reason, RpcError};
 use crate::message::{Notification, RawJson};
 use crate::method::Method;
@@ -207,8 +208,7 @@ impl Link for DataLink {
             way.spoken.heard(dialect);
             let shared = Arc::clone(&way.shared);
             return Box::pin(async move {
-                let principal = &call.context.caller().principal;
-                shared.answer(dialect, verb, &call.request, principal).await
+                shared.answer(dialect, verb, &call.request, call.context.caller()).await
             });
         }
         let principal = &call.context.caller().principal;
@@ -360,7 +360,8 @@ impl Way {
     ) -> Reply {
         let (known, found, mut now) = match named {
             Some((known, fetched, now)) => {
-                let found = self.shared.by_cookie(&known, fetched, now).await;
+                let peer = call.context.caller().peer();
+                let found = self.shared.by_cookie(&known, fetched, now, peer).await;
                 (Some(known), Some(found), Some(now))
             }
             None => (None, None, None),
@@ -444,14 +445,21 @@ impl Shared {
         }
     }
 
-    /// The state that a cookie names. One that the store knows nothing of may be carried by the cookie itself.
-    pub(super) async fn by_cookie(&self, known: &Known, fetched: Fetched, now: Time) -> Result<State, Fault> {
+    /// The state that a cookie names. One that the store knows nothing of may be carried by the cookie itself; then it
+    /// takes the share of this peer.
+    pub(super) async fn by_cookie(
+        &self,
+        known: &Known,
+        fetched: Fetched,
+        now: Time,
+        peer: Peer,
+    ) -> Result<State, Fault> {
         let (id, key) = known.place.ok_or(Fault::Lost(Lost::NotFound))?;
         let owner = &known.owner;
         let found = self.states.find_at(owner, (id, key), fetched, now, &known.last).await;
         match (found, &known.cookie.state, &self.policy.seal) {
             (Err(Fault::Lost(Lost::NotFound)), Some(carried), Some(seal)) => {
-                Box::pin(self.states.restore(owner, id, carried, seal.as_ref())).await
+                Box::pin(self.states.restore(owner, id, carried, seal.as_ref(), peer)).await
             }
             (found, _, _) => found,
         }

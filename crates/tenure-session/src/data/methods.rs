@@ -10,6 +10,7 @@ use super::echo::Echo;
 use super::known::Known;
 use super::layer::Shared;
 use super::policy::Policy;
+use crate::call::Caller;
 use crate::error::{Reason, RpcError};
 use crate::id::{Principal, SessionKey};
 use crate::message::{RawJson, Request};
@@ -44,7 +45,7 @@ impl Shared {
         dialect: Dialect,
         verb: Verb,
         request: &Request,
-        principal: &Principal,
+        caller: &Caller,
     ) -> Reply {
         let read = request.params.as_ref().map(RawJson::read::<Params>).transpose();
         let params =
@@ -54,12 +55,12 @@ impl Shared {
         let cookie = cookies.read(self.policy.max_cookie_bytes)?;
         if let Some(cookie) = &cookie {
             // What it carries may have to be put back first; if it cannot be, that is said below.
-            let known = Known::new(cookie.clone(), principal);
+            let known = Known::new(cookie.clone(), &caller.principal);
             let fetched = self.fetch(&known);
-            drop(self.by_cookie(&known, fetched, self.states.now()).await);
+            drop(self.by_cookie(&known, fetched, self.states.now(), caller.peer()).await);
         }
         let cookie = cookie.filter(|cookie| cookie.dialect == dialect).map(|cookie| cookie.id);
-        self.carry_out(dialect, verb, params, cookie, principal).await
+        self.carry_out(dialect, verb, params, cookie, caller).await
     }
 
     /// Does what a method of ours asks for.
@@ -69,7 +70,7 @@ impl Shared {
         verb: Verb,
         params: Params,
         cookie: Option<String>,
-        principal: &Principal,
+        caller: &Caller,
     ) -> Reply {
         if !self.policy.features.iter().any(|feature| feature == verb.feature()) {
             return Err(RpcError::of(
@@ -81,19 +82,19 @@ impl Shared {
             (Verb::Create, Dialect::Draft) if cookie.is_some() => {
                 Err(invalid("sessions/create must not carry a session"))
             }
-            (Verb::Create, _) => self.create(dialect, params.hints, principal).await,
+            (Verb::Create, _) => self.create(dialect, params.hints, caller).await,
             (Verb::List, _) => {
-                self.list(dialect, params.cursor.as_deref(), cookie.as_deref(), principal).await
+                self.list(dialect, params.cursor.as_deref(), cookie.as_deref(), &caller.principal).await
             }
             (_, _) => {
                 // Clients in the field name what they delete by the cookie alone.
                 let id = params.id.or(cookie).ok_or_else(|| dialect.required(&self.policy, None))?;
-                self.on_one(dialect, verb, &id, params.hints, principal).await
+                self.on_one(dialect, verb, &id, params.hints, caller).await
             }
         }
     }
 
-    async fn create(&self, dialect: Dialect, hints: Hints, principal: &Principal) -> Reply {
+    async fn create(&self, dialect: Dialect, hints: Hints, caller: &Caller) -> Reply {
         let kind = self.main_kind();
         let given =
             hints.data.as_ref().and_then(|data| serde_json::from_str::<Map<String, Value>>(data.get()).ok());
@@ -104,19 +105,15 @@ impl Shared {
             data,
             idle_ttl: kind.idle_ttl,
             max_lifetime: kind.max_lifetime,
+            peer: caller.peer(),
         };
-        let state = self.states.create(principal, new).await.map_err(|fault| fault.to_error().to_rpc())?;
+        let made = self.states.create(&caller.principal, new).await;
+        let state = made.map_err(|fault| fault.to_error().to_rpc())?;
         Ok(dialect.session(&state, &self.policy, None))
     }
 
-    async fn on_one(
-        &self,
-        dialect: Dialect,
-        verb: Verb,
-        id: &str,
-        hints: Hints,
-        principal: &Principal,
-    ) -> Reply {
+    async fn on_one(&self, dialect: Dialect, verb: Verb, id: &str, hints: Hints, caller: &Caller) -> Reply {
+        let principal = &caller.principal;
         let refused = |fault| refused(dialect, &self.policy, id, fault);
         let name =
             StateId::from_cookie(id).ok_or(Fault::Lost(crate::state::Lost::NotFound)).map_err(refused)?;
@@ -131,7 +128,8 @@ impl Shared {
                 Ok(dialect.deleted())
             }
             Verb::Fork => {
-                let child = state.fork(hints.label).await.map_err(|fault| fault.to_error().to_rpc())?;
+                let forked = state.fork_for(caller.peer(), hints.label).await;
+                let child = forked.map_err(|fault| fault.to_error().to_rpc())?;
                 Ok(dialect.session(&child, &self.policy, None))
             }
             _ => Ok(dialect.session(&state, &self.policy, None)),

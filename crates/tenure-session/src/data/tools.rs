@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::kinds::KindOfState;
 use super::layer::Shared;
 use super::{scan, splice};
+use crate::call::Caller;
 use crate::error::RpcError;
 use crate::id::Principal;
 use crate::message::RawJson;
@@ -65,15 +66,16 @@ impl Shared {
         kind: &KindOfState,
         deed: Deed,
         arguments: Option<&[u8]>,
-        principal: &Principal,
+        caller: &Caller,
         proven: Option<&State>,
     ) -> Result<RawJson, RpcError> {
+        let principal = &caller.principal;
         let arguments = arguments.unwrap_or(b"{}");
         let Ok(arguments) = serde_json::from_slice::<Map<String, Value>>(arguments) else {
             return Ok(complaint("The arguments are not an object."));
         };
         match deed {
-            Deed::Create => self.create_by_tool(kind, &arguments, principal).await,
+            Deed::Create => self.create_by_tool(kind, &arguments, caller).await,
             Deed::Destroy => self.destroy_by_tool(kind, &arguments, principal).await,
             Deed::List => self.list_by_tool(kind, principal, proven).await,
         }
@@ -83,7 +85,7 @@ impl Shared {
         &self,
         kind: &KindOfState,
         arguments: &Map<String, Value>,
-        principal: &Principal,
+        caller: &Caller,
     ) -> Result<RawJson, RpcError> {
         let data = match (kind.begin)(arguments) {
             Ok(data) => data,
@@ -95,8 +97,9 @@ impl Shared {
             data,
             idle_ttl: kind.idle_ttl,
             max_lifetime: kind.max_lifetime,
+            peer: caller.peer(),
         };
-        match self.states.create(principal, new).await {
+        match self.states.create(&caller.principal, new).await {
             Ok(state) => {
                 let (name, handle) = (kind.kind.as_str(), state.id().handle(&kind.kind));
                 let words = format!(

@@ -42,7 +42,7 @@ mod wake;
 
 pub use annotate::{Changes, annotate};
 pub use call::Answer;
-pub(crate) use census::{Census, Leaving, Seat};
+pub(crate) use census::{Census, Entry, Full, Seat, Weight};
 pub use due::IdleTtl;
 pub(crate) use finish::finish;
 pub use operate::{Existing, NotAdopted, SavedSession, adopt, revoke};

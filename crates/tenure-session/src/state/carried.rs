@@ -16,6 +16,7 @@ use super::make::Made;
 use super::name::StateId;
 use super::record::StateRecord;
 use super::states::States;
+use crate::budget::Peer;
 use crate::id::Principal;
 use crate::port::seal::Seal;
 use crate::port::store::StoreError;
@@ -44,7 +45,7 @@ impl State {
 }
 
 impl States {
-    /// Puts a state back that its client carries, if the store knows nothing of it.
+    /// Puts a state back that its client carries, if the store knows nothing of it. It takes the share of this peer.
     ///
     /// # Cancel safety
     /// A write that was begun is finished: the client carries the name, and finds the state with its next request.
@@ -54,6 +55,7 @@ impl States {
         id: StateId,
         carried: &str,
         seal: &dyn Seal,
+        peer: Peer,
     ) -> Result<State, Fault> {
         let lost = Fault::Lost(Lost::NotFound);
         let sealed = URL_SAFE_NO_PAD.decode(carried).ok();
@@ -65,8 +67,9 @@ impl States {
         record.head.standing(now).map_err(Fault::Lost)?;
         inner.check_size(record.data.len())?;
         inner.prolong(record.head_mut(), now);
+        record.head_mut().peer = peer;
         let key = id.key(owner);
-        let seat = self.seat(key, owner)?;
+        let seat = self.seat(key, owner, &record)?;
         let making = Arc::clone(inner).make(key, record, seat);
         match finish(&inner.tasks, async move { making.await.map(Made::kept) }).await {
             Ok(seen) => {

@@ -1,6 +1,7 @@
 //! What can go wrong with a state.
 
 use super::record::Edition;
+use crate::budget;
 use crate::error::{Error, Reason};
 use crate::port::store::StoreError;
 
@@ -59,6 +60,20 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// There are as many bytes of states as there may be.
+    pub(super) fn no_room(full: budget::Full) -> Self {
+        let text = match full {
+            budget::Full::OfPeer => {
+                "The server keeps as many bytes of data sessions for your address as it may (`clients.disk`, \
+                 `clients.max_share`); delete some"
+            }
+            budget::Full::InAll => {
+                "The server keeps as many bytes of data sessions as it may (`clients.disk`); delete some"
+            }
+        };
+        Self::Full(Error::new(Reason::TooMuchHeld, text))
+    }
+
     /// The same as an error for the client, of no dialect in particular.
     pub fn to_error(self) -> Error {
         match self {

@@ -17,11 +17,12 @@ use super::fault::{Fault, Lost};
 use super::name::{Kind, StateId};
 use super::record::{About, Edition, StateRecord};
 use super::states::{Inner, NewState, States, label};
+use crate::budget::{self, Peer};
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::Time;
 use crate::port::store::{Expected, StoreError, Version};
 use crate::record::End;
-use crate::runtime::finish;
+use crate::runtime::{Entry, finish};
 
 /// How often a change is tried again before it gives up; each failure means that another one succeeded.
 const MAX_TRIES: usize = 10_000;
@@ -241,7 +242,8 @@ impl State {
         self.end(End::Revoked).await
     }
 
-    /// Makes another that begins with what this one holds now, and goes its own way.
+    /// Makes another that begins with what this one holds now, and goes its own way. It takes the share of the one that made
+    /// this.
     ///
     /// # Errors
     /// When it is over, a limit is reached, or the store fails.
@@ -249,6 +251,18 @@ impl State {
     /// # Cancel safety
     /// As for [`States::create`].
     pub async fn fork(&self, name: Option<String>) -> Result<Self, Fault> {
+        let maker = self.0.seen.lock().record.head.peer;
+        self.fork_for(maker, name).await
+    }
+
+    /// The same, and it takes the share of this peer.
+    ///
+    /// # Errors
+    /// As for [`State::fork`].
+    ///
+    /// # Cancel safety
+    /// As for [`States::create`].
+    pub async fn fork_for(&self, peer: Peer, name: Option<String>) -> Result<Self, Fault> {
         self.read_again().await?;
         self.standing()?;
         let (owner, new) = {
@@ -260,7 +274,7 @@ impl State {
             let owner = head.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named);
             let data = seen.record.data.clone();
             drop(seen);
-            (owner, NewState { kind: self.kind(), about, data, idle_ttl, max_lifetime })
+            (owner, NewState { kind: self.kind(), about, data, idle_ttl, max_lifetime, peer })
         };
         States(Arc::clone(&self.0.inner)).create(&owner, new).await
     }
@@ -380,7 +394,7 @@ impl State {
         let (mut fresh, mut unknown) = (false, 0);
         for _ in 0..MAX_TRIES {
             let Seen { version, mut record } = self.0.seen.lock().clone();
-            let before = record.head.edition;
+            let (before, entry) = (record.head.edition, record.entry());
             match change(&mut record, self.now()) {
                 Ok(()) => {}
                 Err(fault) if fresh => return Err(fault),
@@ -392,7 +406,8 @@ impl State {
                 }
             }
             let edition = record.head.edition;
-            match finish(&self.0.inner.tasks, self.clone().commit(Seen { version, record })).await {
+            let commit = self.clone().commit(entry, Seen { version, record });
+            match finish(&self.0.inner.tasks, commit).await.map_err(Fault::no_room)? {
                 Ok(()) => return Ok(edition),
                 Err(StoreError::Conflict { .. }) => self.read_again().await?,
                 // What leaves the data alone may be done twice.
@@ -409,17 +424,30 @@ impl State {
 
     /// Writes a changed record over the version that was seen, keeps it, and counts the state out if that was its end.
     /// To be run to its end.
-    async fn commit(self, changed: Seen) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// When there is no room for what it grows by; within, when the store fails.
+    async fn commit(self, before: Entry, changed: Seen) -> Result<Result<(), StoreError>, budget::Full> {
         let (inner, key) = (&self.0.inner, self.0.key);
         let Seen { version, mut record } = changed;
-        let leaving = record.head.end.map(|_| inner.leaving(key, &record.head));
-        let version = inner.write(key, &mut record, Expected::Version(version)).await?;
+        let bytes = record.weight().bytes;
+        let (leaving, resizing) = match record.head.end {
+            Some(_) => (Some(inner.census.leaving(key, before)), None),
+            None => (None, Some(inner.census.resizing(key, &before, bytes)?)),
+        };
+        let version = match inner.write(key, &mut record, Expected::Version(version)).await {
+            Ok(version) => version,
+            Err(error) => return Ok(Err(error)),
+        };
         self.keep(Seen { version, record });
         self.0.written.store(true, Ordering::Relaxed);
         if let Some(leaving) = leaving {
-            leaving.left();
+            leaving.left_with(bytes);
         }
-        Ok(())
+        if let Some(resizing) = resizing {
+            resizing.done();
+        }
+        Ok(Ok(()))
     }
 
     async fn read_again(&self) -> Result<(), Fault> {

@@ -2,16 +2,21 @@
 //!
 //! Bytes: the format (1), the length of the head (4), the head, the data; numbers are big endian. The head is read
 //! with every request that names a state, so it is not JSON: numbers first, then texts, each with its length before
-//! it. A reader takes any head whose format it knows and passes over what it does not know behind what it does.
+//! it, then what was added later. A reader takes any head whose format it knows and passes over what it does not know behind
+//! what it does; a writer that does not know it leaves it out.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::value::RawValue;
 
 use super::fault::Lost;
+use crate::budget::Peer;
+use crate::id::Principal;
 use crate::port::clock::Time;
 use crate::record::End;
+use crate::runtime::{Entry, Weight};
 
 const FORMAT: u8 = 1;
 
@@ -54,7 +59,13 @@ pub(super) struct Head {
     pub(super) stamp: u64,
     /// It has ended, and this is its tombstone.
     pub(super) end: Option<End>,
+    /// Whose share of the store it takes: of the one that made it, whoever uses it. It is written down, so that it is still
+    /// known after a restart.
+    pub(super) peer: Peer,
 }
+
+/// What a head takes beside its texts.
+const HEAD_BYTES: usize = 1 + 4 * 8 + 3 * 8 + 5 * 4 + 1;
 
 /// A record as it is kept.
 #[derive(Debug, Clone)]
@@ -87,6 +98,7 @@ impl Head {
             edition: Edition(1),
             stamp: 0,
             end: None,
+            peer: Peer::UNKNOWN,
         }
     }
 
@@ -118,8 +130,29 @@ impl StateRecord {
         Arc::make_mut(&mut self.head)
     }
 
+    /// What it takes in the store, and whose share that comes from.
+    pub(super) fn weight(&self) -> Weight {
+        Weight { peer: self.head.peer, bytes: self.bytes() }
+    }
+
+    /// How it is counted.
+    pub(super) fn entry(&self) -> Entry {
+        let is_over = self.head.end.is_some();
+        let owner = || self.head.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named);
+        Entry { principal: (!is_over).then(owner), weight: self.weight() }
+    }
+
+    /// How long it is when it is written.
+    fn bytes(&self) -> usize {
+        let Head { owner, kind, id, about, peer, .. } = &*self.head;
+        let said = about.data.as_ref().map(|data| data.get());
+        let texts = [Some(&**kind), owner.as_deref(), id.as_deref(), about.label.as_deref(), said];
+        let texts: usize = texts.into_iter().flatten().map(str::len).sum();
+        5 + HEAD_BYTES + texts + peer_bytes(*peer).1 + self.data.len()
+    }
+
     pub(super) fn encode(&self) -> Bytes {
-        let Head { owner, kind, id, about, created, used, idle_ms, expires, ends, edition, stamp, end } =
+        let Head { owner, kind, id, about, created, used, idle_ms, expires, ends, edition, stamp, end, peer } =
             &*self.head;
         let mut bytes = BytesMut::with_capacity(160 + self.data.len());
         bytes.put_u8(FORMAT);
@@ -141,6 +174,9 @@ impl StateRecord {
             bytes.put_u32(text.map_or(ABSENT, |text| u32::try_from(text.len()).unwrap_or(ABSENT)));
             bytes.put_slice(text.unwrap_or_default().as_bytes());
         }
+        let (peer, length) = peer_bytes(*peer);
+        bytes.put_u8(u8::try_from(length).expect("an address is short"));
+        bytes.put_slice(&peer[..length]);
         let length = u32::try_from(bytes.len() - 5).expect("a head is small");
         bytes[1..5].copy_from_slice(&length.to_be_bytes());
         bytes.put_slice(&self.data);
@@ -171,6 +207,8 @@ impl StateRecord {
         let kind = from.text()??.into();
         let (owner, id, label) = (from.text()?, from.text()?, from.text()?);
         let said = from.text()?.map(|text| RawValue::from_string(text.to_owned()));
+        // Earlier versions did not write it.
+        let peer = from.peer().unwrap_or(Peer::UNKNOWN);
         let head = Head {
             owner: owner.map(str::to_owned),
             kind,
@@ -184,9 +222,27 @@ impl StateRecord {
             edition: Edition(edition),
             stamp,
             end,
+            peer,
         };
         Some(Self { head: Arc::new(head), data: bytes.slice_ref(data) })
     }
+}
+
+/// An address of IPv4, a network of IPv6, or nothing.
+fn peer_bytes(peer: Peer) -> ([u8; 8], usize) {
+    let mut bytes = [0; 8];
+    let length = match peer.address() {
+        Some(IpAddr::V4(v4)) => {
+            bytes[..4].copy_from_slice(&v4.octets());
+            4
+        }
+        Some(IpAddr::V6(v6)) => {
+            bytes.copy_from_slice(&v6.octets()[..8]);
+            8
+        }
+        None => 0,
+    };
+    (bytes, length)
 }
 
 /// What is left of a head to be read.
@@ -206,6 +262,18 @@ impl<'a> Fields<'a> {
     #[expect(clippy::option_option, reason = "none at all, and none in particular")]
     fn time(&mut self) -> Option<Option<u64>> {
         self.number().map(|time| (time != u64::MAX).then_some(time))
+    }
+
+    fn peer(&mut self) -> Option<Peer> {
+        match self.take::<1>()?[0] {
+            4 => self.take::<4>().map(|v4| Peer::at(v4.into())),
+            8 => self.take::<8>().map(|network| {
+                let mut v6 = [0; 16];
+                v6[..8].copy_from_slice(&network);
+                Peer::at(v6.into())
+            }),
+            _ => None,
+        }
     }
 
     #[expect(clippy::option_option, reason = "none at all, and none in particular")]
@@ -242,6 +310,27 @@ mod tests {
         let bytes = [&bytes[..1], &length.to_be_bytes(), &bytes[5..], b"more", b"data"].concat();
         let read = StateRecord::decode(&bytes.into()).unwrap();
         assert_eq!((&*read.head.kind, &read.data[..]), ("k", &b"data"[..]));
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_has_no_peer_and_its_length_is_what_is_written() {
+        for address in [None, Some("10.0.0.7"), Some("2001:db8:1:2::")] {
+            let peer = address.map_or(Peer::UNKNOWN, |address| Peer::at(address.parse().unwrap()));
+            let about = About { label: Some("notes".into()), data: serde_json::from_str("[1]").ok() };
+            let head = Head { peer, ..Head::new(Some("ann"), "basket", about, Time(7)) };
+            let record = StateRecord { head: head.into(), data: Bytes::from_static(b"data") };
+            let bytes = record.encode();
+            assert_eq!((record.bytes(), record.weight().peer), (bytes.len(), peer));
+            assert_eq!(StateRecord::decode(&bytes).unwrap().head.peer, peer);
+            // As earlier versions wrote it: nothing stands behind the texts.
+            let added = 1 + peer_bytes(peer).1;
+            let length = u32::from_be_bytes(bytes[1..5].try_into().unwrap()) - added as u32;
+            let head = &bytes[5..5 + length as usize];
+            let earlier = [&bytes[..1], &length.to_be_bytes(), head, b"data"].concat();
+            let read = StateRecord::decode(&earlier.into()).unwrap();
+            assert_eq!((read.head.peer, &read.data[..]), (Peer::UNKNOWN, &b"data"[..]));
+            assert_eq!(read.head.about.label.as_deref(), Some("notes"));
+        }
     }
 
     #[test]

@@ -13,11 +13,12 @@ use super::last::{Again, Last};
 use super::name::{Kind, StateId};
 use super::record::{About, Head, StateRecord, Unreadable};
 use super::sweep;
+use crate::budget::{Budget, Peer};
 use crate::error::{Error, Reason};
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Stored};
-use crate::runtime::{Census, Seat, finish};
+use crate::runtime::{Census, Full, Seat, finish};
 use crate::supervise::{Avoided, Loops};
 
 /// How long a stop waits for writes that are under way.
@@ -72,12 +73,21 @@ pub struct NewState {
     pub idle_ttl: Option<Duration>,
     /// When it expires used or not, if not as the limits say.
     pub max_lifetime: Option<Duration>,
+    /// Whose share of the store it takes.
+    pub peer: Peer,
 }
 
 impl NewState {
     /// A state that holds nothing.
     pub fn of(kind: Kind) -> Self {
-        Self { kind, about: About::default(), data: Bytes::new(), idle_ttl: None, max_lifetime: None }
+        Self {
+            kind,
+            about: About::default(),
+            data: Bytes::new(),
+            idle_ttl: None,
+            max_lifetime: None,
+            peer: Peer::UNKNOWN,
+        }
     }
 }
 
@@ -98,9 +108,19 @@ pub(super) struct Inner {
 }
 
 impl States {
-    /// Starts to keep states. Must be called within a tokio runtime.
+    /// Starts to keep states, as many bytes of them as there are. Must be called within a tokio runtime.
     pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits) -> Self {
-        let states = Self::at_rest(store, clock, limits);
+        Self::start_within(store, clock, limits, Budget::default())
+    }
+
+    /// Starts to keep states whose bytes come out of this account. Must be called within a tokio runtime.
+    pub fn start_within(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        limits: StateLimits,
+        budget: Budget,
+    ) -> Self {
+        let states = Self::over(store, clock, limits, Census::within(budget));
         let inner = Arc::clone(&states.0);
         let (loops, stop) = (&states.0.loops, inner.stop.clone());
         let sweep = move || sweep::run(Arc::clone(&inner));
@@ -111,8 +131,12 @@ impl States {
     /// States with nothing that runs in the background: none is removed, and those that are there are not counted,
     /// so that neither [`States::count`] nor the limits know of them. For a look into a store that no server has.
     pub fn at_rest(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits) -> Self {
+        Self::over(store, clock, limits, Census::default())
+    }
+
+    fn over(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits, census: Census) -> Self {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let (census, loops, avoided) = (Arc::default(), Loops::default(), Avoided::default());
+        let (census, loops, avoided) = (Arc::new(census), Loops::default(), Avoided::default());
         Self(Arc::new(Inner { store, clock, limits, census, stop, tasks, loops, avoided }))
     }
 
@@ -163,9 +187,10 @@ impl States {
         head.id = owner.name().map(|_| id.cookie());
         head.idle_ms = new.idle_ttl.or(inner.limits.idle_ttl).map(millis);
         head.ends = new.max_lifetime.or(inner.limits.max_lifetime).map(|life| now.after(life).0);
+        head.peer = new.peer;
         let key = id.key(owner);
-        let seat = self.seat(key, owner)?;
         let mut record = StateRecord { head: Arc::new(head), data: new.data };
+        let seat = self.seat(key, owner, &record)?;
         inner.prolong(record.head_mut(), now);
         let made = finish(&inner.tasks, Arc::clone(inner).make(key, record, seat)).await?;
         let seen = made.kept();
@@ -174,12 +199,21 @@ impl States {
     }
 
     /// The right to have one more.
-    pub(super) fn seat(&self, key: SessionKey, owner: &Principal) -> Result<Seat, Fault> {
+    pub(super) fn seat(
+        &self,
+        key: SessionKey,
+        owner: &Principal,
+        record: &StateRecord,
+    ) -> Result<Seat, Fault> {
         let limits = &self.0.limits;
         let (max, per_principal) = (limits.max_states, limits.max_states_per_principal);
-        self.0.census.try_take(key, owner, max, per_principal).map_err(|_| {
-            let error = Error::new(Reason::TooManyStates, "There are as many data sessions as there may be");
-            Fault::Full(error.with("limit", max.min(per_principal)))
+        let seat = self.0.census.try_take_for(key, owner, record.weight(), max, per_principal);
+        seat.map_err(|full| match full {
+            Full::Weight(full) => Fault::no_room(full),
+            Full::InAll | Full::OfPrincipal => {
+                let text = "There are as many data sessions as there may be";
+                Fault::Full(Error::new(Reason::TooManyStates, text).with("limit", max.min(per_principal)))
+            }
         })
     }
 

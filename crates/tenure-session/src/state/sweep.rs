@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::record::{About, Head, StateRecord};
+use super::record::{About, StateRecord};
 use super::states::{Inner, label};
-use crate::id::{Principal, SessionKey};
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
 use crate::record::End;
-use crate::runtime::{Leaving, is_due, remove};
+use crate::runtime::{is_due, remove};
 
 /// How many records are handled at a time.
 const PAGE: usize = 64;
@@ -40,11 +39,8 @@ pub(super) async fn run(inner: Arc<Inner>) {
 
 /// Counts the states that an earlier process left, once.
 async fn count(inner: &Inner) -> Result<(), StoreError> {
-    let owner_of = |record: &Record| {
-        let head = StateRecord::decode(&record.value).ok()?.head;
-        head.end.is_none().then(|| owner(&head))
-    };
-    inner.census.count(inner.store.as_ref(), Space::State, owner_of).await
+    let entry_of = |record: &Record| Some(StateRecord::decode(&record.value).ok()?.entry());
+    inner.census.count(inner.store.as_ref(), Space::State, entry_of).await
 }
 
 async fn sweep(inner: &Inner) -> Result<(), StoreError> {
@@ -86,12 +82,11 @@ async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<bool,
             return Ok(true);
         }
     };
+    let leaving = inner.census.leaving(key.key, record.entry());
     if record.head.end.is_some() {
-        inner.store.delete(key, version).await?;
-        return Ok(true);
-    }
-    let leaving = inner.leaving(key.key, &record.head);
-    if record.head.is_too_old(now) {
+        remove(inner.store.as_ref(), key, version).await?;
+        leaving.left();
+    } else if record.head.is_too_old(now) {
         // It cannot be recovered, so its data go; its end is remembered.
         record.head_mut().end = Some(End::Expired);
         record.head_mut().used = now.0;
@@ -99,20 +94,10 @@ async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<bool,
         record.head_mut().id = None;
         record.data = Bytes::new();
         inner.write(key.key, &mut record, Expected::Version(version)).await?;
+        leaving.left_with(record.weight().bytes);
     } else {
         remove(inner.store.as_ref(), key, version).await?;
+        leaving.left();
     }
-    leaving.left();
     Ok(true)
-}
-
-impl Inner {
-    /// A state that is in the store is about to count no more.
-    pub(super) fn leaving(&self, key: SessionKey, head: &Head) -> Leaving<'_> {
-        self.census.leaving(key, owner(head))
-    }
-}
-
-fn owner(head: &Head) -> Principal {
-    head.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named)
 }

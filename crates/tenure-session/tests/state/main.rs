@@ -4,6 +4,7 @@
 
 mod support;
 
+mod bytes;
 mod crash;
 mod exchanges;
 mod expiry;

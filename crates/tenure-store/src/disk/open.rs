@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
 
-use fjall::{Database, PersistMode};
+use fjall::{CompressionType, Database, PersistMode};
 use tenure_session::port::clock::Time;
 
 use super::engine::{Engine, join, thread};
@@ -115,7 +115,10 @@ pub(super) fn open_data(
     let engine = |cause| DiskError::engine(folder, cause);
     // Ahead of the engine, which would let others in.
     private::make(data).map_err(DiskError::io(folder))?;
-    let builder = Database::builder(data).max_journaling_size(JOURNAL_BYTES);
+    // Journals are not compressed: the engine begins another one by the bytes that are in the file, and an opening has to go
+    // through all that they become. What says the same thing over and over would be gigabytes by then.
+    let builder =
+        Database::builder(data).max_journaling_size(JOURNAL_BYTES).journal_compression(CompressionType::None);
     let builder = match max_files {
         Some(most) => builder.max_cached_files(Some(most.max(LEAST_FILES))),
         None => builder,

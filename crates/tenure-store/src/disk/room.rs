@@ -3,7 +3,8 @@
 //! A journal write that fails poisons the engine, so it should not come to that. Some room is kept in reserve:
 //! what removes things may use it, all but the last bytes, what grows is refused. The reserve is a base, plus what the engine may need
 //! at any moment for its own work: everything that is only in memory goes into a table before its journal
-//! goes, and a merge of tables writes the new ones before it removes the old ones. The thread that syncs looks
+//! goes, and a merge of tables writes the new ones before it removes the old ones. What is only in memory counts for both,
+//! or a full store could write it out and would then lack the room to merge it. The thread that syncs looks
 //! every time it comes round, and the writer looks after a number of bytes of its own, so that no burst between
 //! two looks can eat the reserve.
 
@@ -118,23 +119,26 @@ impl Room {
         self.base == 0 || free >= keyspaces.database.write_buffer_size() + LEAST_BYTES
     }
 
-    /// What may be used beyond the base, such as for a merge that makes room.
+    /// What a merge that makes room may use. Half of the base is left: what was removed since the store was full was written
+    /// too, in journals and tables, and is not in the reserve.
     pub(super) fn spare(&self) -> u64 {
-        self.free.load(Ordering::Acquire).saturating_sub(self.base)
+        self.look();
+        self.free.load(Ordering::Acquire).saturating_sub(self.base / 2)
     }
 
     /// Looks at what is left, and at what the engine may need.
     pub(super) fn survey(&self, keyspaces: &Keyspaces) {
         let largest = keyspaces.all().into_iter().map(fjall::Keyspace::disk_space).max().unwrap_or(0);
-        let work = keyspaces.database.write_buffer_size() + largest.min(MERGE_BYTES);
+        let in_memory = keyspaces.database.write_buffer_size();
+        let work = in_memory + (largest + in_memory).min(MERGE_BYTES);
         self.work.store(work, Ordering::Release);
         self.look();
     }
 
-    /// Counts what was written: into the journal now, and into a table some time.
+    /// Counts what was written: into the journal now, and some time into a table and, by a merge, into another one.
     pub(super) fn wrote(&self, bytes: u64) {
         self.since.fetch_add(bytes, Ordering::AcqRel);
-        self.work.fetch_add(bytes, Ordering::AcqRel);
+        self.work.fetch_add(bytes * 2, Ordering::AcqRel);
     }
 
     /// Whether there is room for so many more bytes, of which some are on their way already.

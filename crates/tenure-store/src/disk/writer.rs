@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use fjall::{OwnedWriteBatch as WriteBatch, PersistMode, Snapshot};
+use fjall::{AbstractTree, OwnedWriteBatch as WriteBatch, PersistMode, Snapshot};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tenure_session::id::{NodeId, SessionKey};
@@ -27,6 +27,13 @@ const MAX_JOBS: usize = 1024;
 
 /// Bytes that share a commit, at most; one write always fits.
 const MAX_BYTES: u64 = 8 << 20;
+
+/// What a keyspace may have in memory before it goes into a table. The engine sees to that by itself, but as one job
+/// among others: while its threads are busy, what it has in memory grows, and is all read again after a kill.
+pub(super) const MEMORY_BYTES: u64 = 32 << 20;
+
+/// That is looked at after so many bytes.
+const LOOK_BYTES: u64 = 1 << 20;
 
 /// Owners that are kept at hand.
 const MAX_OWNERS: usize = 1 << 16;
@@ -56,6 +63,8 @@ pub(super) struct Writer {
     pub(super) batch: WriteBatch,
     /// What the batch costs in the journal, about.
     pub(super) bytes: u64,
+    /// What was written since it was last looked at what is in memory.
+    unseen: u64,
     /// What the batch changes, as later writes of the same batch must see it.
     records: HashMap<RecordKey, Option<Record>, RandomState>,
     /// Who owns which session, of those that were claimed lately.
@@ -88,6 +97,7 @@ impl Writer {
             sequence,
             batch,
             bytes: 0,
+            unseen: 0,
             records: HashMap::default(),
             owners: HashMap::default(),
             answers: Vec::new(),
@@ -208,7 +218,10 @@ impl Writer {
             self.progress.committing.store(false, Ordering::Release);
             self.room.wrote(bytes);
             match outcome {
-                Ok(()) => self.progress.batch.store(number, Ordering::Release),
+                Ok(()) => {
+                    self.progress.batch.store(number, Ordering::Release);
+                    self.empty_memory(bytes);
+                }
                 Err(error) => {
                     tracing::error!(%error, "a commit failed: the store takes no more writes");
                     self.progress.poison();
@@ -229,6 +242,25 @@ impl Writer {
         // batches while none is under way, as here.
         for done in self.views.drain(..) {
             drop(done.send(Ok(self.keyspaces.database.snapshot())));
+        }
+    }
+
+    /// Has the engine write what is in memory into tables, of keyspaces that have much there. It waits by itself if too
+    /// much is on its way into tables already.
+    fn empty_memory(&mut self, written: u64) {
+        self.unseen += written;
+        if self.unseen < LOOK_BYTES {
+            return;
+        }
+        self.unseen = 0;
+        for keyspace in self.keyspaces.all() {
+            if keyspace.tree.active_memtable().size() < MEMORY_BYTES {
+                continue;
+            }
+            if let Err(error) = keyspace.rotate_memtable() {
+                // A failure of the engine, which the keeper notices.
+                tracing::warn!(%error, "could not begin to write a table");
+            }
         }
     }
 

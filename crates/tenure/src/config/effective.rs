@@ -107,6 +107,8 @@ pub struct Lowered {
 pub struct Clients {
     /// Bytes of messages in memory, of all clients together.
     pub memory_bytes: usize,
+    /// Bytes of data sessions in the store, of all clients together.
+    pub disk_bytes: usize,
     /// How much of it, and of every other total, one of them may hold if it is alone; in percent. If it is left out, by
     /// where the server listens.
     pub share: Option<u32>,
@@ -114,7 +116,7 @@ pub struct Clients {
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { memory_bytes: 512 << 20, share: None }
+        Self { memory_bytes: 512 << 20, disk_bytes: 4 << 30, share: None }
     }
 }
 

@@ -262,6 +262,10 @@ keys! {
     /// Bytes of messages that all clients together may make the server hold in memory: requests that are received or
     /// carried out, answers that are not read yet. Beyond it new requests wait a little, then they get 429.
     "clients.memory": Size<65536> => config.clients.memory_bytes;
+    /// Bytes of data sessions that all clients together may make the server keep in its store, with what is left of those
+    /// that have ended. A data session counts to the client that made it, whoever uses it, until it is removed. Beyond it
+    /// none can be made and none can grow.
+    "clients.disk": Size<65536> => config.clients.disk_bytes;
     /// How much of a total one client may hold if it is alone, where a client is an IPv4 address or a network (/64) of
     /// IPv6. With `50%`, as much stays free for all others as it holds itself. Without it: `50%`, and `100%` where the
     /// server listens on loopback, since all its clients have the same address. So they have behind a proxy: set `100%` there.

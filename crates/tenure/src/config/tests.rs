@@ -113,6 +113,7 @@ fn no_sources_show_the_defaults() {
 
         [clients]
         memory = "512MiB"                        # default
+        disk = "4GiB"                            # default
         # max_share is not set
 
         [session]

@@ -1,7 +1,7 @@
 //! What operators are shown of what clients make a server hold, and who holds most.
 
 use serde::{Deserialize, Serialize};
-use tenure_session::budget::{self, Budget, Resource};
+use tenure_session::budget::{self, Budget};
 
 /// Peers of one resource that are named, at most.
 const MOST: usize = 10;
@@ -32,7 +32,7 @@ pub(crate) struct PeerRow {
 pub(super) fn usage(budget: &Budget) -> Vec<UsageRow> {
     let row = |usage: budget::Usage| UsageRow {
         resource: usage.resource.as_str().to_owned(),
-        is_bytes: usage.resource == Resource::Memory,
+        is_bytes: usage.resource.is_bytes(),
         used: usage.used as u64,
         total: usage.total as u64,
         peers: usage

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use tenure::Node;
 use tenure_session::budget::{Peer, Resource};
 use tenure_session::{Method, RawJson};
@@ -173,6 +173,64 @@ async fn sessions_of_one_client_leave_room_for_those_of_others() {
     assert_eq!(session.tool(1, "public_echo", &json!({ "text": "here" })).await.status(), 200);
     assert_eq!(session.delete().send(node.address()).await.status(), 204);
     until("it is given back", || used(&node, Resource::Sessions) == 10).await;
+}
+
+#[tokio::test]
+async fn a_client_that_forks_on_and_on_fills_its_own_share_of_the_store() {
+    const NOTE: usize = 300 << 10;
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = format!("disk:{}", folder.path().display());
+    let settings = [("store", &*store), ("clients.disk", "4MiB"), ("clients.max_share", "50%")];
+    let node = demo_with(&settings).await;
+    let session = Session::start(node.address()).await;
+    let mut connection = greedy(&node).await;
+    let mut asked = async |method: &str, params: &Value| {
+        connection.write(&session.request(1, method, params).bytes()).await;
+        connection.response().await
+    };
+    let made = asked("session/create", &json!({})).await.json();
+    let id = made["result"]["id"].as_str().unwrap().to_owned();
+    let cookie = json!({ "mcp/session": { "id": id } });
+    let note =
+        json!({ "name": "notebook_append", "arguments": { "text": "x".repeat(NOTE) }, "_meta": cookie });
+    assert_eq!(asked("tools/call", &note).await.json()["result"]["isError"], Value::Null);
+    let mut forks = Vec::new();
+    let refused = loop {
+        let answer = asked("session/fork", &json!({ "id": id })).await;
+        match answer.json()["result"]["id"].as_str() {
+            Some(fork) => forks.push(fork.to_owned()),
+            None => break answer,
+        }
+        assert!(forks.len() < 20, "{} MiB are forked", forks.len() * NOTE / MIB);
+    };
+    assert_eq!(refused.fault(), (200, -31029, "too_much_held".to_owned()));
+    assert!(refused.text().contains("`clients.disk`"), "{}", refused.text());
+    let held = used_by(&node, Resource::Disk, GREEDY);
+    assert!((2 * MIB - 2 * NOTE..=2 * MIB).contains(&held), "{held} bytes of {} forks", forks.len());
+    // None of its own can grow either.
+    assert_eq!(asked("tools/call", &note).await.fault().2, "too_much_held");
+    assert_eq!(used_by(&node, Resource::Disk, GREEDY), held);
+    // Another one has room.
+    let made = session.request(2, "session/create", &json!({})).send(node.address()).await.json();
+    let own = json!({ "mcp/session": made["result"] });
+    let note = json!({ "name": "notebook_append", "arguments": { "text": "y".repeat(NOTE) }, "_meta": own });
+    let answer = session.request(3, "tools/call", &note).send(node.address()).await.json();
+    assert!(answer["error"].is_null() && answer["result"]["isError"].is_null(), "{answer}");
+    // What is deleted is given back.
+    assert!(asked("session/delete", &json!({ "id": forks.pop() })).await.json()["error"].is_null());
+    assert!(used_by(&node, Resource::Disk, GREEDY) < held - NOTE);
+    assert!(asked("session/fork", &json!({ "id": id })).await.json()["error"].is_null());
+
+    let (held, all) = (used_by(&node, Resource::Disk, GREEDY), used(&node, Resource::Disk));
+    node.stop().await;
+    let node = demo_with(&settings).await;
+    until("all are counted again", || used(&node, Resource::Disk) == all).await;
+    assert_eq!(used_by(&node, Resource::Disk, GREEDY), held);
+    let session = Session::start(node.address()).await;
+    let mut connection = greedy(&node).await;
+    connection.write(&session.request(1, "session/fork", &json!({ "id": id })).bytes()).await;
+    assert_eq!(connection.response().await.fault().2, "too_much_held");
+    node.stop().await;
 }
 
 #[tokio::test]

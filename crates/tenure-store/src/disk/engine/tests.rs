@@ -1,4 +1,56 @@
-//! A thread without which nothing is written ends the engine with it.
+//! What an opening after a kill has to go through is bounded, however well it compresses.
+
+use bytes::Bytes;
+use fjall::AbstractTree;
+use tempfile::TempDir;
+use tenure_session::id::{NodeId, SessionKey, StreamId};
+use tenure_session::port::clock::Time;
+use tenure_session::port::store::{NewEvent, Place, Store};
+
+use crate::disk::raw::journal::{self, Part};
+use crate::disk::raw::numbered;
+use crate::disk::writer::MEMORY_BYTES;
+use crate::disk::{Disk, Sync};
+
+/// What a batch may add to what is in memory before it is looked at again.
+const SLACK_BYTES: u64 = 16 << 20;
+
+/// The bytes of all journals, as they are in the files and as an opening has them in memory.
+fn journals(data: &std::path::Path) -> (u64, u64) {
+    let (mut packed, mut unpacked) = (0, 0);
+    for (_, path) in numbered(data, ".jnl").unwrap() {
+        // The engine may have removed it meanwhile.
+        let Ok(bytes) = journal::read(&path) else { continue };
+        packed += bytes.len() as u64;
+        for part in journal::parts(&bytes) {
+            let Part::Good(batch) = part else { continue };
+            let values = batch.items.iter().filter_map(|item| item.value().unwrap());
+            unpacked += values.map(|value| value.len() as u64).sum::<u64>();
+        }
+    }
+    (packed, unpacked)
+}
+
+#[tokio::test]
+async fn a_kill_leaves_no_more_to_read_than_there_is_in_journals_and_no_large_table_in_memory() {
+    let folder = TempDir::new().unwrap();
+    let store = Disk::open(folder.path(), Sync::Os).unwrap();
+    let session = SessionKey::from_bytes([1; 16]);
+    let epoch = store.claim(session, NodeId::random(), None).await.unwrap();
+    // As a server does that says the same thing over and over.
+    let body = Bytes::from(vec![b'a'; 256 << 10]);
+    let mut most = 0;
+    for _ in 0..480 {
+        let (stream, at) = (StreamId::new(0), Time(1_000));
+        let event = NewEvent { stream, body: body.clone(), place: Place::Middle, at };
+        store.append(session, epoch, vec![event]).await.unwrap();
+        let in_memory = |engine: &super::Engine| engine.keyspaces.events.tree.active_memtable().size();
+        most = most.max(store.place().with(in_memory).unwrap());
+    }
+    assert!(most <= MEMORY_BYTES + SLACK_BYTES, "{most} bytes were in memory at once");
+    let (packed, unpacked) = journals(&folder.path().join("data"));
+    assert!(unpacked <= packed, "{packed} bytes of journals become {unpacked}");
+}
 
 #[test]
 fn an_engine_whose_writer_or_keeper_panicked_counts_as_failed() {

@@ -125,7 +125,7 @@ impl DataDesk {
             ),
             Fault::Full(_) => failed()
                 .caused_by(fault)
-                .hint("revoke some, or raise `data_sessions.max` or `data_sessions.max_per_principal`"),
+                .hint("revoke some, or raise `data_sessions.max`, `data_sessions.max_per_principal` or `clients.disk`"),
             _ => failed().caused_by(fault),
         })?;
         tracing::info!(state = %made.label(), "an operator made a data session");
