@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`Sessions`] (create, find, list), `birth` (of one), `census` (how many), [`Session`] (what one holds), `link` (to the server
 //! behind), `call` (a request from the client), `ask` (a request to the client), `stream` and `reader`
-//! (events out), `backlog` (what the log did not take), `save` (the record), `settings` and `annotate` (what users say of it), `sleep`, `wake`, `servers` (whose it is) and `reopen` (dormant and back), `relink` (another server), `deadline` and `sweep`
+//! (events out), `backlog` (what the log did not take), `save` (the record), `settings` and `annotate` (what users say of it), `sleep`, `wake`, `servers` (whose it is) and `reopen` (dormant and back), `relink` (another server), `deadline`, `handshake` and `sweep`
 //! (expiry), `owner` and `news` (what servers say), `ending` (the end of one session), `operate` (what operators do), `drain` (shutdown).
 
 mod annotate;
@@ -21,6 +21,7 @@ mod drain;
 mod due;
 mod ending;
 mod finish;
+mod handshake;
 mod link;
 mod live;
 mod news;

@@ -51,7 +51,9 @@ pub struct Session {
     /// The last use that was written down, or is about to be.
     saved_use: AtomicU64,
     /// The idle time in force in ms, `u64::MAX` for none. Follows `State::settings`, and is here because every use looks at it.
-    idle_ms: AtomicU64,
+    pub(super) idle_ms: AtomicU64,
+    /// Nothing was heard of the client since `initialize`; see `handshake`. Changed under the lock of the state only.
+    pub(super) is_unheard: AtomicBool,
     /// Up to where events of the standalone stream were delivered, as it was last written down.
     pub(super) saved_delivery: AtomicU64,
     pub(super) inner: Arc<Inner>,
@@ -238,6 +240,7 @@ impl Session {
             last_used: AtomicU64::new(now.0),
             saved_use: AtomicU64::new(now.0),
             idle_ms: AtomicU64::new(in_force(state.settings.ttl, &inner)),
+            is_unheard: AtomicBool::new(false),
             saved_delivery: AtomicU64::new(state.delivered()),
             inner,
             writing: tokio::sync::Semaphore::new(1),
@@ -295,7 +298,9 @@ impl Session {
     /// Counts as use now: the idle clock starts anew. That is written down now and then, not each time.
     pub fn touch(self: &Arc<Self>) {
         self.used_now();
-        if self.use_lags() {
+        if self.is_unheard() {
+            self.hear_of_client(&mut self.state.lock());
+        } else if self.use_lags() {
             self.save(&mut self.state.lock());
         }
     }
@@ -386,6 +391,7 @@ impl Session {
     pub fn notification(self: &Arc<Self>, notification: Notification) -> Result<(), Error> {
         let mut state = self.state.lock();
         self.check_alive(&state)?;
+        self.hear_of_client(&mut state);
         let heard = rules::hear(state.phase, &notification);
         let link = match heard {
             Heard::Initialized => {

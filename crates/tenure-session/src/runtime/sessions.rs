@@ -267,6 +267,7 @@ impl Sessions {
         let now = inner.clock.now();
         let belongs = (principal.clone(), self.1.clone());
         let session = Session::new(Arc::clone(inner), id, belongs, epoch, now, state);
+        session.wait_for_client();
         unborn.becomes(&session);
         let open = Open {
             params,
@@ -292,6 +293,8 @@ impl Sessions {
             }
         };
         let (value, deadline) = {
+            // The time that the server took is not the client's.
+            session.used_now();
             let mut state = session.state.lock();
             state.initialize_result = result.clone();
             state.step(Step::InitializeAnswered, inner.limits.gate);
@@ -310,7 +313,7 @@ impl Sessions {
                 inner.deadlines.remove(due, Due::Session(id));
             }
         }
-        session.touch();
+        session.used_now();
         session.schedule(&mut session.state.lock(), inner.clock.now());
         inner.created.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, revision = %session.revision(), "session created");

@@ -13,6 +13,7 @@ mod chaos;
 mod counts;
 mod crash;
 mod expiry;
+mod handshakes;
 mod hardships;
 mod interrupted;
 mod leaving;

@@ -176,6 +176,27 @@ async fn sessions_of_one_client_leave_room_for_those_of_others() {
 }
 
 #[tokio::test]
+async fn handshakes_that_are_never_finished_give_their_places_back() {
+    let settings =
+        [("session.max_sessions", "20"), ("clients.max_share", "50%"), ("session.handshake_ttl", "1s")];
+    let node = demo_with(&settings).await;
+    let mut connection = greedy(&node).await;
+    let mut begin = async || {
+        connection.write(&initialize("2025-11-25").bytes()).await;
+        connection.response().await
+    };
+    let first = begin().await;
+    while begin().await.status() == 200 {}
+    // One that is used stays.
+    let session = Session::start(node.address()).await;
+    until("the others are over", || used(&node, Resource::Sessions) == 1).await;
+    let late = Session::of(node.address(), "/mcp", &first).request(1, "ping", &json!({}));
+    assert_eq!(late.send(node.address()).await.fault(), (404, -32001, "session_expired".to_owned()));
+    assert_eq!(session.tool(1, "public_echo", &json!({ "text": "here" })).await.status(), 200);
+    assert_eq!(begin().await.status(), 200);
+}
+
+#[tokio::test]
 async fn ids_and_progress_tokens_have_a_length_that_can_be_repeated() {
     let node = demo_with(&[]).await;
     let session = Session::start(node.address()).await;
