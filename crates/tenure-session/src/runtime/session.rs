@@ -119,7 +119,7 @@ pub(super) struct State {
     pub(super) saving: bool,
     pub(super) unsaved: bool,
     pub(super) seat: Option<Seat>,
-    /// What it takes from its client's share; nothing if a request has woken it.
+    /// What it takes from the share of the client that began or woke it.
     pub(super) _held: Option<Box<Held>>,
     /// Where the session stands in the deadline queue.
     pub(super) due: Option<Instant>,

@@ -330,11 +330,28 @@ impl Sessions {
     /// # Cancel safety
     /// A session that is being woken goes on being woken.
     pub async fn find(&self, id: &SessionId, principal: &Principal) -> Result<Arc<Session>, Error> {
+        self.find_within(|| None, id, principal).await
+    }
+
+    /// As [`Sessions::find`], for a client whose share of what the server holds is counted: a session that it wakes is
+    /// charged to it. The share is asked for only then.
+    ///
+    /// # Errors
+    /// As for `find`, and when the session is dormant and the client holds as much as it may.
+    ///
+    /// # Cancel safety
+    /// As for `find`.
+    pub async fn find_within(
+        &self,
+        share: impl FnOnce() -> Option<Share>,
+        id: &SessionId,
+        principal: &Principal,
+    ) -> Result<Arc<Session>, Error> {
         match self.0.live.get(id) {
             Some(session) if session.is_of(principal, &self.1) => Ok(session),
             Some(_) => Err(unknown_error()),
             // Boxed, so that the frequent case carries no room for this one.
-            None => Box::pin(wake::find(&self.0, *id, principal, &self.1)).await,
+            None => Box::pin(wake::find(&self.0, *id, principal, &self.1, share())).await,
         }
     }
 
@@ -384,14 +401,14 @@ impl Sessions {
     }
 }
 
-/// What a session in memory takes from the share of the client that began it.
+/// What a session in memory takes from the share of the client that began or woke it.
 pub(super) struct Held {
     _session: Taken,
     _params: Taken,
 }
 
 impl Held {
-    fn take(share: &Share, params_bytes: usize) -> Result<Box<Self>, Error> {
+    pub(super) fn take(share: &Share, params_bytes: usize) -> Result<Box<Self>, Error> {
         let session = share.take(Resource::Sessions, 1).map_err(|full| match full {
             Full::InAll => Error::new(Reason::TooManySessions, "The server holds as many sessions as it may"),
             Full::OfPeer => Error::new(

@@ -26,6 +26,7 @@ mod races;
 mod relinking;
 mod resume;
 mod settings;
+mod shares;
 mod slow;
 mod stopping;
 mod store_faults;

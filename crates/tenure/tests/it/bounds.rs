@@ -176,6 +176,21 @@ async fn sessions_of_one_client_leave_room_for_those_of_others() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_woken_counts_for_its_waker() {
+    let node = demo_with(&[("session.dormant_after", "100ms")]).await;
+    let session = Session::start(node.address()).await;
+    until("it sleeps", || used(&node, Resource::Sessions) == 0).await;
+    assert_eq!(node.sessions().tallies().sessions, 1);
+    let mut connection = greedy(&node).await;
+    connection.write(&session.get().bytes()).await;
+    // As long as it is listened to it stays awake.
+    let events = connection.events().await;
+    assert_eq!(used_by(&node, Resource::Sessions, GREEDY), 1);
+    drop(events);
+    until("it sleeps again", || used(&node, Resource::Sessions) == 0).await;
+}
+
+#[tokio::test]
 async fn handshakes_that_are_never_finished_give_their_places_back() {
     let settings =
         [("session.max_sessions", "20"), ("clients.max_share", "50%"), ("session.handshake_ttl", "1s")];
