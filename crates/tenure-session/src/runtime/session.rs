@@ -18,8 +18,9 @@ use super::census::Seat;
 use super::deadline::Due;
 use super::drain::{Hints, Stage};
 use super::due::IdleTtl;
+use super::held::Held;
 use super::relink;
-use super::sessions::{Held, Inner};
+use super::sessions::Inner;
 use super::settings::Settings;
 use super::stream::{Outbox, Stream};
 use crate::call::Collect;
@@ -120,7 +121,7 @@ pub(super) struct State {
     pub(super) unsaved: bool,
     pub(super) seat: Option<Seat>,
     /// What it takes from the share of the client that began or woke it.
-    pub(super) _held: Option<Box<Held>>,
+    pub(super) held: Option<Box<Held>>,
     /// Where the session stands in the deadline queue.
     pub(super) due: Option<Instant>,
     pub(super) requests: u64,
@@ -588,7 +589,7 @@ impl State {
             saving: false,
             unsaved: false,
             seat: Some(seat),
-            _held: None,
+            held: None,
             due: None,
             requests: 0,
             errors: 0,

@@ -18,6 +18,7 @@ use super::census::Census;
 use super::deadline::{self, Deadlines, Due};
 use super::drain::{Creating, Stage, draining};
 use super::finish::finish;
+use super::held::Held;
 use super::link::not_started;
 use super::live::Live;
 use super::news::{LastNews, Watchers};
@@ -26,7 +27,7 @@ use super::session::{Session, SessionInfo, State, unknown_error};
 use super::settings::{Settings, check_size};
 use super::sweep;
 use super::wake::{self, Waking};
-use crate::budget::{Full, Resource, Share, Taken};
+use crate::budget::Share;
 use crate::call::{Fanout, Hub};
 use crate::error::{Error, Reason};
 use crate::fingerprint::Fingerprints;
@@ -263,7 +264,8 @@ impl Sessions {
         let held = share.map(|share| Held::take(&share, params.bytes().len())).transpose()?;
         let claim = finish(&inner.tasks, Unborn::claim(Arc::clone(inner), id.key()));
         let (mut unborn, epoch) = claim.await.map_err(store_failed)?;
-        let state = State { _held: held, settings, ..State::new(params.clone(), revision, seat) };
+        let mut state = State { settings, ..State::new(params.clone(), revision, seat) };
+        state.is_held_by(held);
         let now = inner.clock.now();
         let belongs = (principal.clone(), self.1.clone());
         let session = Session::new(Arc::clone(inner), id, belongs, epoch, now, state);
@@ -398,28 +400,6 @@ impl Sessions {
     /// Whether new work is taken.
     pub fn is_ready(&self) -> bool {
         self.0.stage() < Stage::Draining
-    }
-}
-
-/// What a session in memory takes from the share of the client that began or woke it.
-pub(super) struct Held {
-    _session: Taken,
-    _params: Taken,
-}
-
-impl Held {
-    pub(super) fn take(share: &Share, params_bytes: usize) -> Result<Box<Self>, Error> {
-        let session = share.take(Resource::Sessions, 1).map_err(|full| match full {
-            Full::InAll => Error::new(Reason::TooManySessions, "The server holds as many sessions as it may"),
-            Full::OfPeer => Error::new(
-                Reason::TooManySessionsOfPrincipal,
-                "You hold as many sessions as you may; end one with DELETE",
-            ),
-        })?;
-        let params = share.take(Resource::Memory, params_bytes).map_err(|_| {
-            Error::new(Reason::TooMuchHeld, "The server holds as much for you as it may; try again later")
-        })?;
-        Ok(Box::new(Self { _session: session, _params: params }))
     }
 }
 
