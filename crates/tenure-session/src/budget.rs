@@ -26,7 +26,8 @@ pub use unread::Unread;
 /// What clients can make the server hold.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Resource {
-    /// Bytes of messages in memory: requests that are received or carried out, answers that are not read yet.
+    /// Bytes of messages in memory: requests that are received or carried out, answers that are not read yet, events
+    /// that wait.
     Memory,
     /// Requests without a session that are carried out, listens not among them.
     Calls,

@@ -75,6 +75,9 @@ impl Jitter {
 pub struct Limits {
     /// A session that nobody uses for this long expires. `None`: never.
     pub idle_ttl: Option<Duration>,
+    /// A session whose client was not heard of since `initialize` expires after this long, if `idle_ttl` is longer. `None`: it
+    /// has as long as any other.
+    pub handshake_ttl: Option<Duration>,
     /// A session expires at this age, used or not. `None`: never.
     pub max_lifetime: Option<Duration>,
     /// A session that nobody uses for this long lets go of its server and of its memory, and is woken by its
@@ -142,6 +145,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             idle_ttl: Some(Duration::from_secs(30 * 60)),
+            handshake_ttl: Some(Duration::from_secs(60)),
             max_lifetime: Some(Duration::from_secs(24 * 60 * 60)),
             dormant_after: Some(Duration::from_secs(10 * 60)),
             tombstone_ttl: Duration::from_secs(60 * 60),

@@ -751,6 +751,7 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         // The session lives as long as its connection: its client could not begin another. The time after which an
         // unused session expires stays, for those that a kill leaves in the store.
         max_lifetime: None,
+        handshake_ttl: None,
         ..config.limits.clone()
     };
     let folder = control_folder(config, &opened)?;

@@ -2,6 +2,9 @@
 //!
 //! Such a call is carried out by a task of its own, for as long as its client may take. Its client knows it by a state
 //! that is sealed around its secret name.
+//!
+//! Each takes a place from the share of its client, and its outcome takes memory while it waits. If there is no place left,
+//! a call that has waited for long makes room: of the same peer, if that holds as many as it may.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -17,6 +20,7 @@ use super::exchanges::{Inner, LEAVING, Running};
 use super::run::{Run, Source, panicked};
 use super::states::{self, Bound, Held, Parked as Name};
 use super::work::{Attempt, Tasked, Work};
+use crate::budget::{Full, Peer, Resource, Share};
 use crate::call::Stage;
 use crate::error::{Error, Reason, RpcError};
 use crate::id::Principal;
@@ -50,15 +54,10 @@ impl Inner {
             if self.stage.load(Ordering::SeqCst) > LEAVING {
                 return Err(answers::draining());
             }
-            let limit = self.limits.max_parked;
-            let mut given_up = None;
-            if parked.len() >= limit && !parked.contains_key(&name) {
-                given_up = forsaken(&parked).and_then(|name| parked.remove(&name));
-                if given_up.is_none() {
-                    let message = "Too many calls wait for answers of their clients; try again later";
-                    return Err(Error::new(Reason::TooManyRequests, message).with("limit", limit));
-                }
-            }
+            let given_up = match parked.contains_key(&name) {
+                true => None,
+                false => self.make_room(&mut parked, work)?,
+            };
             parked.insert(name, Arc::clone(work));
             given_up
         };
@@ -71,9 +70,40 @@ impl Inner {
         bound.seal(&*self.seal, &Held::Parked(Name { name, process: self.process }), expires)
     }
 
+    /// Takes a place for a call. Returns the call that makes room for it, if none was left.
+    fn make_room(&self, parked: &mut Calls, work: &Arc<Work>) -> Result<Option<Arc<Work>>, Error> {
+        let (limit, share) = (self.limits.max_parked, work.caller.share());
+        let full = match &share {
+            _ if parked.len() >= limit => Full::InAll,
+            None => return Ok(None),
+            Some(share) => match share.take(Resource::Parked, 1) {
+                Ok(place) => {
+                    work.state.lock().place = Some(place);
+                    return Ok(None);
+                }
+                Err(full) => full,
+            },
+        };
+        let among = share.as_ref().map(Share::peer).filter(|_| full == Full::OfPeer);
+        let Some(given_up) = forsaken(parked, among).and_then(|name| parked.remove(&name)) else {
+            let message = match full {
+                Full::InAll => "Too many calls wait for answers of their clients; try again later",
+                Full::OfPeer => {
+                    "Too many of your calls wait for your answers; answer one, or try again later"
+                }
+            };
+            return Err(Error::new(Reason::TooManyRequests, message).with("limit", limit));
+        };
+        given_up.state.lock().place = None;
+        // As many as before, whoever held them.
+        work.state.lock().place = share.map(|share| share.take_anyway(Resource::Parked, 1));
+        Ok(Some(given_up))
+    }
+
     pub(super) fn unpark(&self, work: &Work) {
         if let Some(name) = work.park.get() {
             self.parked.lock().remove(name);
+            work.state.lock().place = None;
         }
     }
 
@@ -166,14 +196,19 @@ impl Drop for Parked {
 /// and never come back cannot keep others out for longer.
 const UNDISTURBED: Duration = Duration::from_secs(30);
 
-/// The call that makes room when there is none: of those of whoever has most, the one that has waited longest.
-fn forsaken(parked: &HashMap<u128, Arc<Work>>) -> Option<u128> {
+type Calls = HashMap<u128, Arc<Work>>;
+
+/// The call that makes room when there is none: of those of whoever has most, the one that has waited longest; or of those of
+/// one peer.
+fn forsaken(parked: &Calls, among: Option<Peer>) -> Option<u128> {
     let mut by_owner: HashMap<&Principal, usize> = HashMap::new();
     for work in parked.values() {
         *by_owner.entry(&work.caller.principal).or_default() += 1;
     }
     let now = Instant::now();
-    let waiting = parked.iter().filter_map(|(name, work)| {
+    let is_among =
+        |work: &Work| among.is_none_or(|peer| work.caller.share().is_some_and(|share| share.peer() == peer));
+    let waiting = parked.iter().filter(|(_, work)| is_among(work)).filter_map(|(name, work)| {
         let until = work.state.lock().parked_until?;
         let waited = work.limits.ask_timeout.saturating_sub(until.saturating_duration_since(now));
         (waited >= UNDISTURBED).then_some((by_owner[&work.caller.principal], waited, *name))

@@ -22,7 +22,7 @@ use super::states::Parked;
 use crate::bridge::rules::questions::{self, KeyedBy, Question};
 use crate::budget::{Resource, Taken};
 use crate::call::{Became, Caller, Fanout, TaskWish};
-use crate::error::{Reason, RpcError};
+use crate::error::{Error, Reason, RpcError};
 use crate::kept::Kept;
 use crate::message::{RawJson, Request};
 use crate::method::Method;
@@ -73,8 +73,10 @@ pub(super) struct State {
     /// What the attempt was not given yet.
     pub(super) said: VecDeque<Bytes>,
     pub(super) said_bytes: usize,
-    /// The memory that it takes from the share of the client.
+    /// The memory that it takes from the share of the client, with the outcome that waits for the next attempt.
     said_memory: Option<Taken>,
+    /// The place that it has among the calls of the client that wait.
+    pub(super) place: Option<Taken>,
     pub(super) asked: Vec<Asked>,
     /// When the first and the last of those questions were asked.
     pub(super) asked_at: Option<(Instant, Instant)>,
@@ -172,6 +174,18 @@ impl State {
         }
     }
 
+    /// Counts an outcome that waits for the next attempt. One that does not fit into the share of the client is lost: a client
+    /// that is away can neither read it nor make room.
+    fn hold(&mut self, outcome: Reply) -> Reply {
+        let bytes =
+            outcome.as_ref().map_or_else(|error| error.raw().bytes().len(), |result| result.bytes().len());
+        if self.parked_until.is_none() || self.outcome.is_some() || self.may_hold(self.said_bytes + bytes) {
+            return outcome;
+        }
+        let message = "The call has ended, but you hold as much as you may, and its result was not kept";
+        Err(Error::new(Reason::TooMuchHeld, message).with("bytes", bytes).to_rpc())
+    }
+
     /// The questions, to be answered by the next attempt. `None` if the server took all of them back.
     pub(super) fn questions(&mut self, until: Instant) -> Option<Vec<Question>> {
         self.asked_at = None;
@@ -201,6 +215,7 @@ impl Work {
             said: VecDeque::new(),
             said_bytes: 0,
             said_memory: caller.share().map(|share| share.take_anyway(Resource::Memory, 0)),
+            place: None,
             asked: Vec::new(),
             asked_at: None,
             questions: 0,
@@ -366,6 +381,7 @@ impl Work {
             if let Some(task) = &state.task {
                 return Some((task.clone(), outcome));
             }
+            let outcome = state.hold(outcome);
             state.outcome.get_or_insert(outcome);
             state.waker.take()
         };

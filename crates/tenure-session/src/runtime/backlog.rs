@@ -179,7 +179,7 @@ impl State {
 
     /// Puts an event into a batch that was not queued.
     fn add(&mut self, batch: &mut Vec<NewEvent>, event: NewEvent) {
-        self.outbox.bytes += event.body.len();
+        self.outbox.add_bytes(event.body.len());
         if let Some(stream) = self.streams.get_mut(&event.stream) {
             stream.queued += 1;
         }
@@ -250,7 +250,11 @@ impl Stream {
     fn take_unlogged(&mut self) -> Vec<Bytes> {
         let last = self.at_hand().iter().rposition(|event| !self.can_be_logged(event));
         let events = self.reader.as_mut().map_or(&mut self.unlogged, |slot| &mut slot.tail);
-        events.split_off(last.map_or(0, |last| last + 1)).into_iter().map(|event| event.body).collect()
+        let taken = events.split_off(last.map_or(0, |last| last + 1));
+        if let Some(slot) = &mut self.reader {
+            slot.recount();
+        }
+        taken.into_iter().map(|event| event.body).collect()
     }
 
     /// Whether the last event of all, which is the answer if the stream is complete, waits for a reader and is not in

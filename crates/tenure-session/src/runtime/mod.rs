@@ -5,9 +5,9 @@
 //! tracked task when that connection goes away or the answer becomes a stream. So is a write that has to be
 //! counted, or taken back (`finish`, `take_back`). No lock is held across an await anywhere.
 //!
-//! Reading order: [`Sessions`] (create, find, list), `birth` (of one), `census` (how many), [`Session`] (what one holds), `link` (to the server
+//! Reading order: [`Sessions`] (create, find, list), `birth` (of one), `census` (how many), [`Session`] (what one holds), `held` (whose share that is), `link` (to the server
 //! behind), `call` (a request from the client), `ask` (a request to the client), `stream` and `reader`
-//! (events out), `backlog` (what the log did not take), `save` (the record), `settings` and `annotate` (what users say of it), `sleep`, `wake`, `servers` (whose it is) and `reopen` (dormant and back), `relink` (another server), `deadline` and `sweep`
+//! (events out), `backlog` (what the log did not take), `save` (the record), `settings` and `annotate` (what users say of it), `sleep`, `wake`, `servers` (whose it is) and `reopen` (dormant and back), `relink` (another server), `deadline`, `handshake` and `sweep`
 //! (expiry), `owner` and `news` (what servers say), `ending` (the end of one session), `operate` (what operators do), `drain` (shutdown).
 
 mod annotate;
@@ -21,6 +21,8 @@ mod drain;
 mod due;
 mod ending;
 mod finish;
+mod handshake;
+mod held;
 mod link;
 mod live;
 mod news;

@@ -176,7 +176,7 @@ impl Session {
         state.next_reader += 1;
         let number = state.next_reader;
         let prime = state.revision.primes_streams();
-        let left = state.left;
+        let (left, waiting) = (state.left, state.nothing_waits());
         if id == StreamId::STANDALONE {
             state.streams.entry(id).or_default();
         }
@@ -200,6 +200,7 @@ impl Session {
             floor: stream.last,
             closing,
             lost: false,
+            waiting,
         });
         // A client that says where it stopped learns that something came after that which cannot be replayed.
         let gap = at.is_some() && stream.is_missing && cursor <= stream.last;
@@ -402,6 +403,7 @@ impl Reader {
             return Live::Behind;
         }
         while let Some(event) = slot.tail.pop_front() {
+            slot.recount();
             match event.position {
                 Some(position) if position <= self.cursor => {}
                 // Only says that the stream is complete, or that others miss what this reader was given.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::handshake;
 use super::session::{Session, State};
 use super::settings::Settings;
 use crate::port::clock::Time;
@@ -24,7 +25,8 @@ impl Session {
         let delivered = state.delivered();
         self.saved_delivery.store(delivered, Ordering::Relaxed);
         let raw = |json: &crate::message::RawJson| json.read().expect("the handshake was JSON");
-        let (ttl_ms, idle_ms) = settings.ttl.noted(limits);
+        let is_unheard = self.is_unheard();
+        let (ttl_ms, idle_ms) = if is_unheard { handshake::NOTED } else { settings.ttl.noted(limits) };
         let record = SessionRecord {
             owner: self.owner.name().map(str::to_owned),
             revision: state.revision.as_str().to_owned(),
@@ -46,7 +48,11 @@ impl Session {
         };
         // Use is not written when it happens, and the last one may be lost in a crash. It came within one idle
         // time of what is written, so with twice that no session is thought dead too early.
-        let idle = settings.ttl.in_force(limits).map(|ttl| ttl.saturating_mul(2));
+        let idle = match is_unheard {
+            false => settings.ttl.in_force(limits).map(|ttl| ttl.saturating_mul(2)),
+            // The first use is written down as it happens.
+            true => self.idle_ttl(),
+        };
         (record.encode(), super::due::after_use(last_used, idle, self.created, limits))
     }
 

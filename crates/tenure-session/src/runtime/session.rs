@@ -18,8 +18,9 @@ use super::census::Seat;
 use super::deadline::Due;
 use super::drain::{Hints, Stage};
 use super::due::IdleTtl;
+use super::held::Held;
 use super::relink;
-use super::sessions::{Held, Inner};
+use super::sessions::Inner;
 use super::settings::Settings;
 use super::stream::{Outbox, Stream};
 use crate::call::Collect;
@@ -53,7 +54,9 @@ pub struct Session {
     /// The last use that was written down, or is about to be.
     saved_use: AtomicU64,
     /// The idle time in force in ms, `u64::MAX` for none. Follows `State::settings`, and is here because every use looks at it.
-    idle_ms: AtomicU64,
+    pub(super) idle_ms: AtomicU64,
+    /// Nothing was heard of the client since `initialize`; see `handshake`. Changed under the lock of the state only.
+    pub(super) is_unheard: AtomicBool,
     /// Up to where events of the standalone stream were delivered, as it was last written down.
     pub(super) saved_delivery: AtomicU64,
     pub(super) inner: Arc<Inner>,
@@ -119,8 +122,8 @@ pub(super) struct State {
     pub(super) saving: bool,
     pub(super) unsaved: bool,
     pub(super) seat: Option<Seat>,
-    /// What it takes from its client's share; nothing if a request has woken it.
-    pub(super) _held: Option<Box<Held>>,
+    /// What it takes from the share of the client that began or woke it.
+    pub(super) held: Option<Box<Held>>,
     /// Where the session stands in the deadline queue.
     pub(super) due: Option<Instant>,
     pub(super) requests: u64,
@@ -241,6 +244,7 @@ impl Session {
             last_used: AtomicU64::new(now.0),
             saved_use: AtomicU64::new(now.0),
             idle_ms: AtomicU64::new(in_force(state.settings.ttl, &inner)),
+            is_unheard: AtomicBool::new(false),
             saved_delivery: AtomicU64::new(state.delivered()),
             inner,
             writing: tokio::sync::Semaphore::new(1),
@@ -308,7 +312,9 @@ impl Session {
     /// Counts as use now: the idle clock starts anew. That is written down now and then, not each time.
     pub fn touch(self: &Arc<Self>) {
         self.used_now();
-        if self.use_lags() {
+        if self.is_unheard() {
+            self.hear_of_client(&mut self.state.lock());
+        } else if self.use_lags() {
             self.save(&mut self.state.lock());
         }
     }
@@ -399,6 +405,7 @@ impl Session {
     pub fn notification(self: &Arc<Self>, notification: Notification) -> Result<(), Error> {
         let mut state = self.state.lock();
         self.check_alive(&state)?;
+        self.hear_of_client(&mut state);
         let heard = rules::hear(state.phase, &notification);
         let link = match heard {
             Heard::Initialized => {
@@ -595,7 +602,7 @@ impl State {
             saving: false,
             unsaved: false,
             seat: Some(seat),
-            _held: None,
+            held: None,
             due: None,
             requests: 0,
             errors: 0,

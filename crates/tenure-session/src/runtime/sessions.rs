@@ -18,6 +18,7 @@ use super::census::Census;
 use super::deadline::{self, Deadlines, Due};
 use super::drain::{Creating, Stage, draining};
 use super::finish::finish;
+use super::held::Held;
 use super::link::not_started;
 use super::live::Live;
 use super::news::{LastNews, Watchers};
@@ -26,7 +27,7 @@ use super::session::{Session, SessionInfo, State, unknown_error};
 use super::settings::{Settings, check_size};
 use super::sweep;
 use super::wake::{self, Waking};
-use crate::budget::{Full, Resource, Share, Taken};
+use crate::budget::Share;
 use crate::call::{Fanout, Hub};
 use crate::error::{Error, Reason};
 use crate::event_id::EventSecret;
@@ -264,11 +265,13 @@ impl Sessions {
         let held = share.map(|share| Held::take(&share, params.bytes().len())).transpose()?;
         let claim = finish(&inner.tasks, Unborn::claim(Arc::clone(inner), id.key()));
         let (mut unborn, epoch) = claim.await.map_err(store_failed)?;
-        let state = State { _held: held, settings, ..State::new(params.clone(), revision, seat) };
+        let mut state = State { settings, ..State::new(params.clone(), revision, seat) };
+        state.is_held_by(held);
         let now = inner.clock.now();
         let belongs = (principal.clone(), self.1.clone());
         let secret = Some(EventSecret::random());
         let session = Session::new(Arc::clone(inner), (id, secret), belongs, epoch, now, state);
+        session.wait_for_client();
         unborn.becomes(&session);
         let open = Open {
             params,
@@ -294,6 +297,8 @@ impl Sessions {
             }
         };
         let (value, deadline) = {
+            // The time that the server took is not the client's.
+            session.used_now();
             let mut state = session.state.lock();
             state.initialize_result = result.clone();
             state.step(Step::InitializeAnswered, inner.limits.gate);
@@ -312,7 +317,7 @@ impl Sessions {
                 inner.deadlines.remove(due, Due::Session(id));
             }
         }
-        session.touch();
+        session.used_now();
         session.schedule(&mut session.state.lock(), inner.clock.now());
         inner.created.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, revision = %session.revision(), "session created");
@@ -329,11 +334,28 @@ impl Sessions {
     /// # Cancel safety
     /// A session that is being woken goes on being woken.
     pub async fn find(&self, id: &SessionId, principal: &Principal) -> Result<Arc<Session>, Error> {
+        self.find_within(|| None, id, principal).await
+    }
+
+    /// As [`Sessions::find`], for a client whose share of what the server holds is counted: a session that it wakes is
+    /// charged to it. The share is asked for only then.
+    ///
+    /// # Errors
+    /// As for `find`, and when the session is dormant and the client holds as much as it may.
+    ///
+    /// # Cancel safety
+    /// As for `find`.
+    pub async fn find_within(
+        &self,
+        share: impl FnOnce() -> Option<Share>,
+        id: &SessionId,
+        principal: &Principal,
+    ) -> Result<Arc<Session>, Error> {
         match self.0.live.get(id) {
             Some(session) if session.is_of(principal, &self.1) => Ok(session),
             Some(_) => Err(unknown_error()),
             // Boxed, so that the frequent case carries no room for this one.
-            None => Box::pin(wake::find(&self.0, *id, principal, &self.1)).await,
+            None => Box::pin(wake::find(&self.0, *id, principal, &self.1, share())).await,
         }
     }
 
@@ -380,28 +402,6 @@ impl Sessions {
     /// Whether new work is taken.
     pub fn is_ready(&self) -> bool {
         self.0.stage() < Stage::Draining
-    }
-}
-
-/// What a session in memory takes from the share of the client that began it.
-pub(super) struct Held {
-    _session: Taken,
-    _params: Taken,
-}
-
-impl Held {
-    fn take(share: &Share, params_bytes: usize) -> Result<Box<Self>, Error> {
-        let session = share.take(Resource::Sessions, 1).map_err(|full| match full {
-            Full::InAll => Error::new(Reason::TooManySessions, "The server holds as many sessions as it may"),
-            Full::OfPeer => Error::new(
-                Reason::TooManySessionsOfPrincipal,
-                "You hold as many sessions as you may; end one with DELETE",
-            ),
-        })?;
-        let params = share.take(Resource::Memory, params_bytes).map_err(|_| {
-            Error::new(Reason::TooMuchHeld, "The server holds as much for you as it may; try again later")
-        })?;
-        Ok(Box::new(Self { _session: session, _params: params }))
     }
 }
 

@@ -136,6 +136,8 @@ impl Session {
             }
             if state.settings.ttl != settings.ttl {
                 self.used_now();
+                // Whoever says how long it lives wants it to live.
+                self.stop_waiting(&state);
             }
             self.record(&state, &settings)
         };

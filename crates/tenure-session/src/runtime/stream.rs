@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::backlog::Noted;
 use super::drain::draining;
+use super::held::Waiting;
 use super::session::{Session, State};
 use crate::error::{Error, Reason};
 use crate::id::{Position, RequestId, StreamId};
@@ -104,6 +105,8 @@ pub(super) struct Slot {
     pub(super) closing: Option<Duration>,
     /// Events were dropped that are not in the log either; the reader is to be told.
     pub(super) lost: bool,
+    /// The memory that the tail takes from the share of the client.
+    pub(super) waiting: Waiting,
 }
 
 impl Slot {
@@ -118,7 +121,15 @@ impl Slot {
         let mut missing = None;
         self.tail.push_back(event);
         let mut bytes: usize = self.tail.iter().map(|event| event.body.len()).sum();
-        while self.tail.len() > max_events || (bytes > MAX_TAIL_BYTES && self.tail.len() > 1) {
+        self.waiting.count(bytes);
+        let is_too_much = self.waiting.is_too_much();
+        while let Some(first) = self.tail.front() {
+            // What the log does not have is kept as long as it fits into the tail.
+            let is_spared = is_too_much && first.position.is_some();
+            let many = self.tail.len() > 1;
+            if self.tail.len() <= max_events && !(many && (bytes > MAX_TAIL_BYTES || is_spared)) {
+                break;
+            }
             let Some(dropped) = self.tail.pop_front() else { break };
             bytes -= dropped.body.len();
             match dropped.position {
@@ -130,7 +141,15 @@ impl Slot {
                 }
             }
         }
+        self.waiting.count(bytes);
         missing
+    }
+
+    /// Counts anew what is left, if any of it was counted.
+    pub(super) fn recount(&mut self) {
+        if self.waiting.is_counted() {
+            self.waiting.count(self.tail.iter().map(|event| event.body.len()).sum());
+        }
     }
 }
 
@@ -148,7 +167,9 @@ pub(super) struct Tailed {
 #[derive(Default)]
 pub(super) struct Outbox {
     pub(super) queue: VecDeque<NewEvent>,
-    pub(super) bytes: usize,
+    bytes: usize,
+    /// The memory that they take from the share of the client.
+    pub(super) waiting: Waiting,
     appending: bool,
     /// Made by the first emitter that has to wait, and kept: one that waits on a discarded one waits forever.
     room: Option<Arc<Notify>>,
@@ -157,6 +178,21 @@ pub(super) struct Outbox {
 impl Outbox {
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty() && !self.appending
+    }
+
+    /// Whether more has to wait.
+    fn is_full(&self, max_bytes: usize) -> bool {
+        self.bytes >= max_bytes || self.waiting.is_too_much()
+    }
+
+    pub(super) fn add_bytes(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.waiting.count(self.bytes);
+    }
+
+    fn remove_bytes(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        self.waiting.count(self.bytes);
     }
 
     /// Lets those look again who wait for room.
@@ -176,11 +212,11 @@ impl Session {
         loop {
             let room = {
                 let mut state = self.state.lock();
-                if state.outbox.bytes < self.inner.limits.max_unstored_bytes {
+                if state.outbox.is_full(self.inner.limits.max_unstored_bytes) {
+                    Some(Arc::clone(state.outbox.room.get_or_insert_default()))
+                } else {
                     self.enqueue(&mut state, origin, body.clone())?;
                     None
-                } else {
-                    Some(Arc::clone(state.outbox.room.get_or_insert_default()))
                 }
             };
             match room {
@@ -191,7 +227,7 @@ impl Session {
                 Some(room) => {
                     let notified = room.notified();
                     // The queue may have emptied between the lock and here; then nobody would wake us.
-                    if self.state.lock().outbox.bytes >= self.inner.limits.max_unstored_bytes {
+                    if self.state.lock().outbox.is_full(self.inner.limits.max_unstored_bytes) {
                         notified.await;
                     }
                 }
@@ -203,7 +239,7 @@ impl Session {
     pub(super) fn emit_now(self: &Arc<Self>, origin: &Origin, body: Bytes) -> Result<(), Error> {
         {
             let mut state = self.state.lock();
-            if state.outbox.bytes >= self.inner.limits.max_unstored_bytes {
+            if state.outbox.is_full(self.inner.limits.max_unstored_bytes) {
                 return Err(Error::new(Reason::StoreUnavailable, "too much waits for the store already"));
             }
             self.enqueue(&mut state, origin, body)?;
@@ -283,7 +319,7 @@ impl Session {
     }
 
     pub(super) fn push(&self, state: &mut State, stream: StreamId, body: Bytes, place: Place) {
-        state.outbox.bytes += body.len();
+        state.outbox.add_bytes(body.len());
         state.streams.entry(stream).or_default().queued += 1;
         state.outbox.queue.push_back(NewEvent { stream, body, place, at: self.inner.clock.now() });
     }
@@ -378,7 +414,7 @@ impl Session {
     fn committed(self: &Arc<Self>, batch: Vec<NewEvent>, outcome: Result<Vec<Position>, StoreError>) {
         let mut state = self.state.lock();
         state.outbox.appending = false;
-        state.outbox.bytes -= batch.iter().map(|event| event.body.len()).sum::<usize>();
+        state.outbox.remove_bytes(batch.iter().map(|event| event.body.len()).sum());
         state.outbox.make_room();
         let logged = outcome.is_ok();
         let is_doubtful = outcome == Err(StoreError::Unknown);
@@ -533,11 +569,13 @@ impl Stream {
     /// Takes the next event out of the tail that is not in the log, if it came before the one at this position.
     /// Everything up to `cursor` was given.
     pub(super) fn unlogged_before(&mut self, position: Position, cursor: Position) -> Option<Bytes> {
-        let tail = &mut self.reader.as_mut()?.tail;
+        let slot = self.reader.as_mut()?;
+        let tail = &mut slot.tail;
         while tail.front().is_some_and(|event| event.position.is_some_and(|given| given <= cursor)) {
             tail.pop_front();
         }
         let event = tail.pop_front_if(|event| event.position.is_none() && event.after < position)?;
+        slot.recount();
         self.misses(event.after);
         Some(event.body)
     }

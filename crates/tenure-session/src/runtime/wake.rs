@@ -16,12 +16,14 @@ use tokio::sync::watch;
 use super::deadline::Due;
 use super::drain::{Stage, draining};
 use super::due::IdleTtl;
+use super::held::Held;
 use super::link::not_started;
 use super::reopen::{Reopened, Resumed};
 use super::session::{Session, State, ended_error, unknown_error};
 use super::sessions::{Inner, store_failed};
 use super::settings::Settings;
 use super::stream::{Origin, Stream};
+use crate::budget::Share;
 use crate::call::Fanout;
 use crate::error::{Error, Kind, Reason};
 use crate::event_id::EventSecret;
@@ -108,13 +110,14 @@ pub(super) async fn find(
     id: SessionId,
     principal: &Principal,
     route: &Route,
+    share: Option<Share>,
 ) -> Result<Arc<Session>, Error> {
     // Before a task is started, so that ids that nobody has cost one look at the store.
     dormant(inner, id.key(), principal, route).await?;
     if inner.stage() >= Stage::Holding {
         return Err(draining());
     }
-    let mut outcome = match wake_once(inner, id) {
+    let mut outcome = match wake_once(inner, id, share) {
         Found::Awake(session) if session.is_of(principal, route) => return Ok(session),
         Found::Awake(_) => return Err(unknown_error()),
         Found::Waking(outcome) => outcome,
@@ -190,7 +193,7 @@ enum Found {
     Waking(watch::Receiver<Outcome>),
 }
 
-fn wake_once(inner: &Arc<Inner>, id: SessionId) -> Found {
+fn wake_once(inner: &Arc<Inner>, id: SessionId, share: Option<Share>) -> Found {
     let mut waking = inner.waking.0.lock();
     // Looked at under the lock: a wake that was just over has put its session there before it left the list.
     if let Some(session) = inner.live.get(&id) {
@@ -205,11 +208,16 @@ fn wake_once(inner: &Arc<Inner>, id: SessionId) -> Found {
     let listed = Listed { inner: Arc::clone(inner), key };
     inner.tasks.spawn(async move {
         let woken = tokio::select! {
-            woken = wake(&listed.inner, id) => woken,
+            woken = wake(&listed.inner, id, share) => woken,
             () = listed.inner.stop.cancelled() => Err(draining()),
         };
         let woken = woken.map_err(|error| {
-            if !matches!(error.kind(), Kind::NotFound | Kind::Gone) && error.reason() != Reason::Draining {
+            let is_of_client = matches!(
+                error.reason(),
+                Reason::TooManySessions | Reason::TooManySessionsOfPrincipal | Reason::TooMuchHeld
+            );
+            let is_over = matches!(error.kind(), Kind::NotFound | Kind::Gone);
+            if !is_of_client && !is_over && error.reason() != Reason::Draining {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::warn!(session = %id.key().label(), %error, cause, "a session could not be woken");
             }
@@ -234,7 +242,7 @@ impl Drop for Listed {
     }
 }
 
-async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> {
+async fn wake(inner: &Arc<Inner>, id: SessionId, share: Option<Share>) -> Result<Arc<Session>, Error> {
     let key = id.key();
     let Some(dormant) = any_dormant(inner, key).await? else { return Err(how_it_ended(inner, key).await) };
     let owner = dormant.owner();
@@ -245,8 +253,10 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     let revision =
         Revision::parse(&record.revision).ok_or_else(|| broken("The session's record is damaged"))?;
     let phase = Phase::parse(&record.phase).ok_or_else(|| broken("The session's record is damaged"))?;
-    let held = inner.store.owner(key).await.map_err(store_failed)?;
-    let last = held.map(|(_, epoch)| epoch);
+    // Before anything is claimed or started for it.
+    let held = share.map(|share| Held::take(&share, record.initialize.get().len())).transpose()?;
+    let owned = inner.store.owner(key).await.map_err(store_failed)?;
+    let last = owned.map(|(_, epoch)| epoch);
     let epoch = match inner.store.claim(key, inner.node, last).await {
         Ok(epoch) => epoch,
         // Ended between the two looks: say how.
@@ -261,6 +271,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     let survey = inner.store.survey(key).await.map_err(store_failed)?;
     let initialize = RawJson::of(&record.initialize);
     let mut state = State::new(initialize.clone(), revision, inner.census.seat_of(key, &owner));
+    state.is_held_by(held);
     state.phase = phase;
     state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
     state.subscriptions = record.subscriptions.iter().map(|uri| uri.as_str().into()).collect();
@@ -268,7 +279,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId) -> Result<Arc<Session>, Error> 
     // From the record too: a leap that was made at an earlier wake must not be undone where no stream followed it.
     let told = u32::try_from(record.next_stream).unwrap_or(u32::MAX);
     state.next_stream = survey.next_stream.max(told).max(1);
-    if held.is_none_or(|(node, _)| node != inner.node) {
+    if owned.is_none_or(|(node, _)| node != inner.node) {
         // A loss of power may have taken streams of the last process whose numbers a client was told. How far to
         // leap differs from process to process, should the next one lose everything too.
         let width = u32::try_from((epoch.0 >> 20) & 0xff).unwrap_or(0) + 1;

@@ -1,6 +1,7 @@
 //! Calls that wait for their client: how many, how long, and what is left of those that wait in vain.
 
 use serde_json::json;
+use tenure_session::budget::{Budget, BudgetLimits, Peer, Resource, Share};
 use tenure_session::exchange::Tallies;
 use tokio::time::Instant;
 
@@ -177,4 +178,73 @@ async fn a_thousand_that_wait_in_vain_are_all_gone_in_the_end() {
     world.assert_idle();
     assert!(calls.iter().all(|(call, _)| call.is_dropped()));
     assert_eq!(world.exchanges.shut_down(seconds(0)).await, 0);
+}
+
+/// Of this resource one client may hold one half, if it is alone.
+fn budget(resource: Resource, total: usize) -> Budget {
+    Budget::new(BudgetLimits::default().with(resource, total).with_share(50))
+}
+
+fn share(budget: &Budget, last: u8) -> Share {
+    budget.share(Peer::at([127, 0, 0, last].into()))
+}
+
+fn used(budget: &Budget, resource: Resource) -> usize {
+    budget.usage()[resource as usize].used
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_answer_uses_up_its_own_places_alone() {
+    let mut world = World::new();
+    let budget = budget(Resource::Parked, 8);
+    let (greedy, other) = (Try::tool().within(share(&budget, 2)), Try::tool().within(share(&budget, 1)));
+    let (others, others_call, others_answered) = world.asking(&other, "elicitation/create").await;
+    pass(seconds(1)).await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(world.asking(&greedy, "elicitation/create").await);
+    }
+    let (waiting, call) = world.begin(&greedy).await;
+    let _refused = question(&call, "elicitation/create", json!({}));
+    assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-31029, "too_many_requests"));
+    assert_eq!(used(&budget, Resource::Parked), 4);
+    held.push(world.asking(&other, "elicitation/create").await);
+    pass(seconds(31)).await;
+    // Its own first one makes room, and not that of the other, which has waited longer.
+    held.push(world.asking(&greedy, "elicitation/create").await);
+    assert_eq!((world.tallies().parked, used(&budget, Resource::Parked)), (5, 5));
+    let (_, _, given_up) = held.remove(0);
+    assert_eq!(value(given_up.await.unwrap())["error"]["data"]["reason"], "client_gone");
+    let back = world.send(&other.again(&others, &json!({ "q1": accepted("Bob") })));
+    assert_eq!(value(others_answered.await.unwrap()), accepted("Bob"));
+    others_call.answer(&json!({}));
+    assert_eq!(gist(&json_of(back.await.unwrap())), "complete 2");
+    assert_eq!(used(&budget, Resource::Parked), 4);
+    pass(seconds(602)).await;
+    world.assert_idle();
+    assert_eq!(used(&budget, Resource::Parked), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_waits_takes_memory_from_the_share_of_its_client_and_is_lost_if_there_is_none() {
+    const MIB: usize = 1 << 20;
+    let mut world = World::new();
+    let budget = budget(Resource::Memory, 4 * MIB);
+    let first = Try::tool().within(share(&budget, 1));
+    let answers = json!({ "q1": accepted("Ann") });
+    for (bytes, gets) in [(MIB, "complete 2"), (3 * MIB, "too_much_held")] {
+        let (asked, call, answered) = world.asking(&first, "elicitation/create").await;
+        answered.abort();
+        call.answer(&json!({ "content": [{ "type": "text", "text": "x".repeat(bytes) }] }));
+        settle().await;
+        assert_eq!(used(&budget, Resource::Memory) > MIB, bytes == MIB);
+        let answer = world.ask(&first.again(&asked, &answers)).await;
+        let got = match answer["error"].is_null() {
+            true => gist(&answer),
+            false => error_of(&answer).1.to_owned(),
+        };
+        assert_eq!(got, gets);
+        settle().await;
+        assert_eq!(used(&budget, Resource::Memory), 0);
+    }
 }

@@ -5,6 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_session::budget::{Resource, Share};
 use tenure_session::call::{Caller, Fanout};
 use tenure_session::exchange::{
     self, Answer, Caching, Checked, ExchangeLimits, Exchanges, Flow, Parts, Streams, Tallies,
@@ -169,6 +170,7 @@ pub(crate) struct Try {
     streams: Streams,
     principal: Principal,
     route: Option<Route>,
+    share: Option<Share>,
 }
 
 impl Try {
@@ -177,7 +179,7 @@ impl Try {
         let capabilities = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
         params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        Self { message, streams: Streams::Allowed, principal: Principal::ANONYMOUS, route: None }
+        Self { message, streams: Streams::Allowed, principal: Principal::ANONYMOUS, route: None, share: None }
     }
 
     /// A call of a tool by a client that can do everything.
@@ -230,6 +232,11 @@ impl Try {
         Self { principal: Principal::named(name), ..self }
     }
 
+    /// By a client whose share is counted.
+    pub(crate) fn within(self, share: Share) -> Self {
+        Self { share: Some(share), ..self }
+    }
+
     pub(crate) fn at(self, route: &str) -> Self {
         Self { route: Some(Route::named(route)), ..self }
     }
@@ -243,7 +250,8 @@ impl Try {
     }
 
     pub(crate) fn caller(&self) -> Caller {
-        Caller { principal: self.principal.clone(), ..Caller::anonymous("test") }
+        let held = self.share.as_ref().map(|share| Arc::new(share.take_anyway(Resource::Memory, 100)));
+        Caller { principal: self.principal.clone(), held, ..Caller::anonymous("test") }
     }
 
     pub(crate) fn checked(&self) -> Checked {

@@ -82,7 +82,7 @@ async fn finding_a_session_says_when_the_store_is_the_trouble() {
 
 /// Sessions that neither sleep nor expire, so that they write only when a test makes them.
 fn restless() -> Limits {
-    Limits { idle_ttl: None, dormant_after: None, ..Limits::default() }
+    Limits { idle_ttl: None, handshake_ttl: None, dormant_after: None, ..Limits::default() }
 }
 
 #[tokio::test(start_paused = true)]

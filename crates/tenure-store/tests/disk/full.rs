@@ -138,10 +138,19 @@ async fn a_full_disk_refuses_what_grows_and_works_again_when_there_is_room() {
     assert_eq!((store.health(), store.trouble()), (Health::Ok, None));
 
     let ballast = small.ballast(40);
-    let taken = fill_by_many(&store, &epochs, &[0; 16]).await;
-    for (_, error) in &taken {
-        assert_eq!(*error, StoreError::Full);
-    }
+    // Whatever the engine brings into order after a refusal makes room again, until there is nothing left to be done.
+    let mut from = [0; 16].to_vec();
+    let taken = loop {
+        let taken = fill_by_many(&store, &epochs, &from).await;
+        for (_, error) in &taken {
+            assert_eq!(*error, StoreError::Full);
+        }
+        let counts: Vec<_> = taken.iter().map(|(count, _)| *count).collect();
+        if counts == from && store.health() != Health::Ok {
+            break taken;
+        }
+        from = counts;
+    };
     let Health::Full { free, reserve } = store.health() else { panic!("{:?}", store.health()) };
     assert!(0 < free && free < reserve, "{free} of {reserve}");
     let trouble = store.trouble().unwrap();

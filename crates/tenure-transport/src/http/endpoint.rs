@@ -207,10 +207,15 @@ impl Endpoint {
         }
     }
 
-    /// Finds the session that the headers name.
-    pub(super) async fn session(&self, parts: &http::request::Parts) -> Result<Arc<Session>, Error> {
+    /// Finds the session that the headers name. If it has to be woken, that is charged to whoever asks.
+    pub(super) async fn session(
+        &self,
+        parts: &http::request::Parts,
+        remote: Option<&Remote>,
+    ) -> Result<Arc<Session>, Error> {
+        let share = || Some(self.share(remote));
         let found = match session_id(parts) {
-            Ok(id) => self.0.sessions.find(&id, &self.principal(parts)).await,
+            Ok(id) => self.0.sessions.find_within(share, &id, &self.principal(parts)).await,
             Err(error) => Err(error),
         };
         found.map_err(|error| self.0.rules.leniencies.not_found(error, &parts.headers))

@@ -12,17 +12,17 @@ use super::reject::reject;
 
 impl Endpoint {
     pub(super) async fn get(&self, parts: &Parts, remote: Option<&Remote>) -> Response<Body> {
-        match self.listen(parts).await {
+        match self.listen(parts, remote).await {
             Ok(response) => self.at_pace(parts.version, response, &self.share(remote)),
             Err(error) => reject(&error, None),
         }
     }
 
-    async fn listen(&self, parts: &Parts) -> Result<Response<Body>, Error> {
+    async fn listen(&self, parts: &Parts, remote: Option<&Remote>) -> Result<Response<Body>, Error> {
         let leniencies = self.rules().leniencies;
         leniencies.check_accept(&parts.headers, Wanted::Events)?;
         check(parts)?;
-        let session = self.session(parts).await?;
+        let session = self.session(parts, remote).await?;
         let last_event_id = parts.headers.get(headers::LAST_EVENT_ID);
         let last_event_id =
             last_event_id.map(|value| leniencies.event_id(value.as_bytes(), session.event_names()));

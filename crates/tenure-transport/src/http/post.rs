@@ -131,7 +131,7 @@ impl Endpoint {
                 if is_first {
                     return Box::pin(self.initialize(parts, request, asker, manner)).await;
                 }
-                let session = match self.session_for(parts, header).await {
+                let session = match self.session_for(parts, header, asker.remote).await {
                     Err(error)
                         if error.reason() == Reason::SessionRequired && self.rules().leniencies.mint =>
                     {
@@ -151,7 +151,7 @@ impl Endpoint {
                 if let Ok(Era::Modern) = protocol::era(Shape::Notification, None, header) {
                     return Err(protocol::unsupported(header.unwrap_or_default()));
                 }
-                let session = self.session_for(parts, header).await?;
+                let session = self.session_for(parts, header, asker.remote).await?;
                 session.touch();
                 let initialized = notification.method == Method::Initialized;
                 if let Err(error) = session.notification(notification) {
@@ -164,7 +164,7 @@ impl Endpoint {
                 Ok(empty(StatusCode::ACCEPTED))
             }
             Message::Response(response) => {
-                self.session_for(parts, header).await?.response(response)?;
+                self.session_for(parts, header, asker.remote).await?.response(response)?;
                 Ok(empty(StatusCode::ACCEPTED))
             }
         }
@@ -208,7 +208,7 @@ impl Endpoint {
         if manner == Manner::Streamable && self.is_modern_batch(&elements, header) {
             return Err(Error::new(Reason::InvalidRequest, "This revision has no batches: send one message"));
         }
-        let session = match self.session_for(parts, header).await {
+        let session = match self.session_for(parts, header, asker.remote).await {
             Ok(session) => session,
             Err(error) if error.reason() == Reason::SessionRequired => return Err(no_batch()),
             Err(error) => return Err(error),
@@ -245,9 +245,14 @@ impl Endpoint {
         })
     }
 
-    async fn session_for(&self, parts: &Parts, header: Option<&str>) -> Result<Arc<Session>, Error> {
+    async fn session_for(
+        &self,
+        parts: &Parts,
+        header: Option<&str>,
+        remote: Option<&Remote>,
+    ) -> Result<Arc<Session>, Error> {
         protocol::check_header(header)?;
-        let session = self.session(parts).await?;
+        let session = self.session(parts, remote).await?;
         if header.is_none() {
             session.note_unversioned();
         }

@@ -83,7 +83,10 @@ impl Endpoint {
         let last = parts.headers.get(headers::LAST_EVENT_ID);
         let named = last.and_then(|last| named_event(last.to_str().ok()?));
         let session = match named {
-            Some((id, _)) => self.0.sessions.find(&id, &self.principal(parts)).await?,
+            Some((id, _)) => {
+                let share = || Some(self.share(remote));
+                self.0.sessions.find_within(share, &id, &self.principal(parts)).await?
+            }
             None => self.mint(parts, self.share(remote)).await?,
         };
         let last = last.map(|last| leniencies.event_id(last.as_bytes(), session.event_names()));

@@ -273,6 +273,9 @@ keys! {
 
     /// A session that nobody uses for this long expires. May be `infinity`.
     "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;
+    /// A session expires after this long if its client sends nothing more after `initialize`, neither
+    /// `notifications/initialized` nor any other message, and opens no stream. May be `infinity`.
+    "session.handshake_ttl": SpanOrInfinity => config.limits.handshake_ttl;
     /// A session expires at this age, used or not. May be `infinity`.
     "session.max_lifetime": SpanOrInfinity => config.limits.max_lifetime;
     /// A session that nobody uses for this long lets go of its server and its memory. The next request wakes

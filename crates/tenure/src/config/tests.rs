@@ -118,6 +118,7 @@ fn no_sources_show_the_defaults() {
 
         [session]
         idle_ttl = "30m"                         # default
+        handshake_ttl = "1m"                     # default
         max_lifetime = "1d"                      # default
         dormant_after = "10m"                    # default
         tombstone_ttl = "1h"                     # default

@@ -234,6 +234,42 @@ async fn a_client_that_forks_on_and_on_fills_its_own_share_of_the_store() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_woken_counts_for_its_waker() {
+    let node = demo_with(&[("session.dormant_after", "100ms")]).await;
+    let session = Session::start(node.address()).await;
+    until("it sleeps", || used(&node, Resource::Sessions) == 0).await;
+    assert_eq!(node.sessions().tallies().sessions, 1);
+    let mut connection = greedy(&node).await;
+    connection.write(&session.get().bytes()).await;
+    // As long as it is listened to it stays awake.
+    let events = connection.events().await;
+    assert_eq!(used_by(&node, Resource::Sessions, GREEDY), 1);
+    drop(events);
+    until("it sleeps again", || used(&node, Resource::Sessions) == 0).await;
+}
+
+#[tokio::test]
+async fn handshakes_that_are_never_finished_give_their_places_back() {
+    let settings =
+        [("session.max_sessions", "20"), ("clients.max_share", "50%"), ("session.handshake_ttl", "1s")];
+    let node = demo_with(&settings).await;
+    let mut connection = greedy(&node).await;
+    let mut begin = async || {
+        connection.write(&initialize("2025-11-25").bytes()).await;
+        connection.response().await
+    };
+    let first = begin().await;
+    while begin().await.status() == 200 {}
+    // One that is used stays.
+    let session = Session::start(node.address()).await;
+    until("the others are over", || used(&node, Resource::Sessions) == 1).await;
+    let late = Session::of(node.address(), "/mcp", &first).request(1, "ping", &json!({}));
+    assert_eq!(late.send(node.address()).await.fault(), (404, -32001, "session_expired".to_owned()));
+    assert_eq!(session.tool(1, "public_echo", &json!({ "text": "here" })).await.status(), 200);
+    assert_eq!(begin().await.status(), 200);
+}
+
+#[tokio::test]
 async fn ids_and_progress_tokens_have_a_length_that_can_be_repeated() {
     let node = demo_with(&[]).await;
     let session = Session::start(node.address()).await;

@@ -103,7 +103,7 @@ impl Talking {
         let (id, resumed, lease) = match claim {
             None => (SessionId::random(), None, Lease::Own),
             Some(claim) => {
-                let session = sessions.find(&claim.id, &caller.principal).await?;
+                let session = sessions.find_within(|| caller.share(), &claim.id, &caller.principal).await?;
                 session.touch();
                 (claim.id, Some((session, claim.cursor)), claim.lease)
             }

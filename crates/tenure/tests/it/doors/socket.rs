@@ -3,10 +3,10 @@
 use serde_json::json;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
-use super::support::{Socket, answer, refusal, shake, tool_call};
+use super::support::{OldClient, Socket, answer, refusal, shake, tool_call};
 use crate::support::client::Ask;
 use crate::support::node::{Steered, announce, demo_with, say};
-use crate::support::session::{Session, notification, request};
+use crate::support::session::{Session, initialize_params, notification, request};
 use crate::support::wait::{until, within};
 
 const OPEN: &[(&str, &str)] = &[("doors.websocket", "true"), ("doors.linger", "100ms")];
@@ -174,4 +174,26 @@ async fn somebody_else_who_reads_the_news_does_not_end_the_talk() {
     socket.send(&tool_call(1, "one", &json!({}))).await;
     steered.script.call().await.answer(&json!({}));
     assert_eq!(socket.heard().await, "result 1");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_finish_its_handshake_has_a_session_as_long_as_its_connection() {
+    let settings = [("doors.sse", "true"), ("doors.websocket", "true"), ("session.handshake_ttl", "1s")];
+    let node = demo_with(&settings).await;
+    let initialize = request(0, "initialize", &initialize_params("2024-11-05"));
+    let mut socket = Socket::open(node.address(), &[]).await;
+    socket.send(&initialize).await;
+    assert_eq!(socket.heard().await, "result 0");
+    let mut old = OldClient::open(node.address()).await;
+    old.send(&initialize).await;
+    assert_eq!(old.heard().await, "result 0");
+    // Begun later, and over before they are.
+    Session::begin(node.address(), "2025-11-25").await;
+    assert_eq!(node.sessions().tallies().sessions, 3);
+    until("a handshake without a connection ends", || node.sessions().tallies().sessions == 2).await;
+    let ping = request(1, "ping", &json!({}));
+    socket.send(&ping).await;
+    assert_eq!(socket.heard().await, "result 1");
+    old.send(&ping).await;
+    assert_eq!(old.heard().await, "result 1");
 }

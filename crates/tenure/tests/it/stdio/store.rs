@@ -75,8 +75,9 @@ async fn operators_see_the_session_and_can_end_it() {
 
 #[tokio::test]
 async fn a_session_does_not_grow_too_old_for_its_connection() {
-    let mut process =
-        Process::open(&["--set", "session.max_lifetime=1ms", "--set", "session.idle_ttl=1ms"]).await;
+    let shortest = ["max_lifetime", "idle_ttl", "handshake_ttl"].map(|key| format!("session.{key}=1ms"));
+    let arguments: Vec<&str> = shortest.iter().flat_map(|setting| ["--set", setting]).collect();
+    let mut process = Process::open(&arguments).await;
     process.call(1, "long_task", &json!({ "seconds": 2, "interval_ms": 50 })).await;
     while process.message().await["id"] != 1 {}
     process.echo(2).await;
