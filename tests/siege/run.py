@@ -167,6 +167,9 @@ class Siege:
         (idle, peak, after), complain = result["rss"], self.complaints.append
         if self.node.is_gone():
             complain(f"tenure has ended with {self.node.process.returncode}: {self.node.last_lines(3)}")
+        name, least = self.leg.least
+        if result["attacker"][name] < least:
+            complain(f"the attack did not come about: {name} is {result['attacker'][name]}, and has to be {least}")
         if peak > idle + self.leg.memory + SLACK_BYTES:
             complain(f"memory grew by {(peak - idle) // MIB} MiB; {(self.leg.memory + SLACK_BYTES) // MIB} MiB are allowed")
         if result["given_back_seconds"] is None:

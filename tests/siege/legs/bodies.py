@@ -17,6 +17,7 @@ async def half_sent_1(target):
     async def one():
         while target.is_time():
             sent, outcome = 0, "closed"
+            target.requests += 1
             try:
                 connection = await target.connect()
                 connection.writer.write(start)
@@ -25,6 +26,7 @@ async def half_sent_1(target):
                     piece = PIECE[: BODY_BYTES - len(start) - 100 - sent]
                     connection.writer.write(piece)
                     sent += len(piece)
+                    target.sent += len(piece)
                     drained = asyncio.create_task(connection.writer.drain())
                     await asyncio.wait([answer, drained], return_when=asyncio.FIRST_COMPLETED)
                     drained.cancel()
@@ -32,7 +34,7 @@ async def half_sent_1(target):
                 connection.close()
             except (Closed, OSError):
                 pass
-            target.note(outcome, sent=sent)
+            target.ended(outcome)
             await asyncio.sleep(0.2)
 
     await asyncio.gather(*(one() for _ in range(200)))
@@ -99,7 +101,7 @@ async def untaken(target):
 
 
 LEGS = [
-    Leg("half-sent", "200 bodies of 4 MiB that lack their last bytes, over HTTP/1.1", half_sent_1, seconds=10),
-    Leg("half-sent-http2", "128 bodies of 4 MiB that lack their last bytes, on one connection of HTTP/2", half_sent_2, seconds=10),
-    Leg("untaken-answers", "answers of 1 MiB over HTTP/2 with windows of 0", untaken, seconds=10),
+    Leg("half-sent", "200 bodies of 4 MiB that lack their last bytes, over HTTP/1.1", half_sent_1, least=("sent", 64 * MIB), seconds=10),
+    Leg("half-sent-http2", "128 bodies of 4 MiB that lack their last bytes, on one connection of HTTP/2", half_sent_2, least=("sent", 32 * MIB), seconds=10),
+    Leg("untaken-answers", "answers of 1 MiB over HTTP/2 with windows of 0", untaken, least=("sent", 32 * MIB), seconds=10),
 ]

@@ -28,6 +28,7 @@ LEGS = [
         "noisy-child",
         "children that write to their standard error, and send notifications, as fast as they can",
         noise,
+        least=("requests", 2),
         is_busy=True,
         # A child is kept as long as its session is awake, or is kept for requests without one.
         settings=("bridge.idle=5s",),

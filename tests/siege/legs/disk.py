@@ -100,6 +100,7 @@ LEGS = [
         "forks",
         f"copies of a data session of 1 MB; the store stays within {STORE_BYTES // MIB} MiB, and others can write",
         forks,
+        least=("requests", 200),
         during=others_write,
         after=disk_is_bounded,
         is_busy=True,

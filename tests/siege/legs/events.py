@@ -98,7 +98,7 @@ async def opens_again(siege):
 
 
 LEGS = [
-    Leg("progress", "progress tokens of 3.9 MB, then calls that report progress as fast as they can", progress, is_busy=True),
+    Leg("progress", "progress tokens of 3.9 MB, then calls that report progress as fast as they can", progress, least=("taken", 20_000_000), is_busy=True),
     Leg(
         "passing-events",
         "1.5 GB of events that are read; the memory is given back within a minute",
@@ -111,6 +111,7 @@ LEGS = [
         "killed-store",
         "repetitive events, then a kill: the store opens again within 5 s and 256 MiB",
         repeating,
+        least=("taken", 100_000_000),
         after=opens_again,
         seconds=10,
         is_busy=True,

@@ -30,5 +30,8 @@ class Leg:
     fresh_others: bool = True
     # Whether a few requests make the server work all the time; the control then does as well.
     is_busy: bool = False
+    # What the attacker has to have done, of `requests`, `sent` and `taken`: an attack that a busy machine kept from happening
+    # proves nothing, so the leg fails.
+    least: tuple[str, int] = ("requests", 1)
     # Size of a file system of its own for the store.
     tmpfs: int | None = None

@@ -50,11 +50,12 @@ async def handshakes(target):
 
 
 LEGS = [
-    Leg("listens", "40 connections with 256 listens each; others' modern requests are served", listens, seconds=12),
+    Leg("listens", "40 connections with 256 listens each; others' modern requests are served", listens, least=("requests", 5001), seconds=12),
     Leg(
         "handshakes",
         "20000 times `initialize` with 60 KB of params, and nothing after it",
         handshakes,
+        least=("requests", 2000),
         # What a session holds is kept until it expires.
         settings=("session.idle_ttl=20s",),
         seconds=12,
