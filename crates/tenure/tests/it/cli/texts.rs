@@ -77,6 +77,26 @@ async fn config_show_says_where_each_value_comes_from() {
 }
 
 #[tokio::test]
+async fn every_bound_in_the_config_is_in_the_table_of_bounds() {
+    let (shown, mut section) = (told(&["config", "show"]).await, String::new());
+    let mut bounds = Vec::new();
+    for line in shown.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']').to_owned();
+        }
+        let mut words = line.trim_start_matches("# ").split(' ');
+        let (Some(name), Some("=" | "is")) = (words.next(), words.next()) else { continue };
+        if name.starts_with("max") || matches!(name, "memory" | "disk") {
+            bounds.push(format!("`{section}.{name}`"));
+        }
+    }
+    assert!(bounds.len() > 40, "{bounds:?}");
+    let table = include_str!("../../../../../docs/security.md");
+    bounds.retain(|key| !table.lines().any(|line| line.starts_with('|') && line.contains(key.as_str())));
+    assert!(bounds.is_empty(), "say in docs/security.md what happens beyond {bounds:?}");
+}
+
+#[tokio::test]
 async fn what_config_show_prints_can_be_used_as_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("shown.toml");
