@@ -196,22 +196,27 @@ impl Drop for Parked {
 /// and never come back cannot keep others out for longer.
 const UNDISTURBED: Duration = Duration::from_secs(30);
 
+/// Calls that wait, by their secret names.
 type Calls = HashMap<u128, Arc<Work>>;
 
 /// The call that makes room when there is none: of those of whoever has most, the one that has waited longest; or of those of
 /// one peer.
 fn forsaken(parked: &Calls, among: Option<Peer>) -> Option<u128> {
-    let mut by_owner: HashMap<&Principal, usize> = HashMap::new();
+    let peer_of = |work: &Work| work.caller.share().map(|share| share.peer());
+    // Without authentication all are one principal, and their addresses tell them apart.
+    let mut held: HashMap<(&Principal, Option<Peer>), usize> = HashMap::new();
     for work in parked.values() {
-        *by_owner.entry(&work.caller.principal).or_default() += 1;
+        *held.entry((&work.caller.principal, peer_of(work))).or_default() += 1;
     }
     let now = Instant::now();
-    let is_among =
-        |work: &Work| among.is_none_or(|peer| work.caller.share().is_some_and(|share| share.peer() == peer));
-    let waiting = parked.iter().filter(|(_, work)| is_among(work)).filter_map(|(name, work)| {
+    let waiting = parked.iter().filter_map(|(name, work)| {
+        let peer = peer_of(work);
+        if among.is_some() && peer != among {
+            return None;
+        }
         let until = work.state.lock().parked_until?;
         let waited = work.limits.ask_timeout.saturating_sub(until.saturating_duration_since(now));
-        (waited >= UNDISTURBED).then_some((by_owner[&work.caller.principal], waited, *name))
+        (waited >= UNDISTURBED).then_some((held[&(&work.caller.principal, peer)], waited, *name))
     });
     waiting.max_by_key(|(held, waited, _)| (*held, *waited)).map(|(_, _, name)| name)
 }

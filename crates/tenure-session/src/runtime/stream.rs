@@ -125,9 +125,8 @@ impl Slot {
         let is_too_much = self.waiting.is_too_much();
         while let Some(first) = self.tail.front() {
             // What the log does not have is kept as long as it fits into the tail.
-            let is_spared = is_too_much && first.position.is_some();
-            let many = self.tail.len() > 1;
-            if self.tail.len() <= max_events && !(many && (bytes > MAX_TAIL_BYTES || is_spared)) {
+            let is_large = bytes > MAX_TAIL_BYTES || (is_too_much && first.position.is_some());
+            if self.tail.len() <= max_events && (self.tail.len() == 1 || !is_large) {
                 break;
             }
             let Some(dropped) = self.tail.pop_front() else { break };

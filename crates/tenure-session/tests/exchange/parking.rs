@@ -226,6 +226,28 @@ async fn a_client_that_does_not_answer_uses_up_its_own_places_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_all_places_are_taken_whoever_has_most_makes_room() {
+    let mut world = World::new();
+    let budget = Budget::new(BudgetLimits::default().with(Resource::Parked, 4).with_share(75));
+    let [one, greedy, third, fourth] = [1, 2, 3, 4].map(|last| Try::tool().within(share(&budget, last)));
+    let (_, _ones_call, ones_answered) = world.asking(&one, "elicitation/create").await;
+    pass(seconds(1)).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(world.asking(&greedy, "elicitation/create").await);
+    }
+    let _thirds = world.asking(&third, "elicitation/create").await;
+    assert_eq!(used(&budget, Resource::Parked), 4);
+    pass(seconds(31)).await;
+    let _fourths = world.asking(&fourth, "elicitation/create").await;
+    assert_eq!((world.tallies().parked, used(&budget, Resource::Parked)), (4, 4));
+    settle().await;
+    let over = |(_, _, answered): &(_, _, tokio::task::JoinHandle<_>)| answered.is_finished();
+    assert_eq!(held.iter().filter(|call| over(call)).count(), 1);
+    assert!(!ones_answered.is_finished(), "though it has waited longer");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_waits_takes_memory_from_the_share_of_its_client_and_is_lost_if_there_is_none() {
     const MIB: usize = 1 << 20;
     let mut world = World::new();
