@@ -191,6 +191,11 @@ mod tests {
     fn who_logs_does_not_wait_for_who_reads_and_the_queue_is_bounded() {
         let (queue, turn, read) = slow();
         let line = [b'x'; 1024];
+        queue.push(&line);
+        // From here on its thread waits for the reader, and takes nothing more.
+        while !queue.0.state.lock().is_writing {
+            std::thread::yield_now();
+        }
         // More than fits, though nothing is read.
         for _ in 0..3 * MOST_BYTES / line.len() {
             queue.push(&line);
