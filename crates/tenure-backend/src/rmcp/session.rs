@@ -72,7 +72,7 @@ impl ToolSession {
         self.0.set_metadata(seen, metadata).await.map_err(|error| told(&error))
     }
 
-    /// Changes the metadata, again and again until nobody came between.
+    /// Changes the metadata; if another change comes first, tries again.
     ///
     /// # Errors
     /// What `change` refuses with, in which case nothing is changed; or as for [`ToolSession::set_metadata`].
@@ -83,12 +83,12 @@ impl ToolSession {
         self.0.change_metadata(change).await.map_err(|error| told(&error))?
     }
 
-    /// How long the session lives when nobody uses it. `None`: for ever.
+    /// How long the session lives without use. `None`: for ever.
     pub fn idle_ttl(&self) -> Option<Duration> {
         self.0.idle_ttl()
     }
 
-    /// Says how long the session lives when nobody uses it, from now on.
+    /// Sets how long the session lives without use, from now on.
     ///
     /// # Errors
     /// When the session is over, or the store fails. Nothing is changed then.

@@ -42,7 +42,7 @@ impl CallSession {
         self.0.set_metadata(seen, metadata).await
     }
 
-    /// Changes the metadata, again and again until nobody came between. What `change` refuses is not written.
+    /// Changes the metadata; if another change comes first, tries again. What `change` refuses is not written.
     ///
     /// # Errors
     /// As for [`CallSession::set_metadata`], but for the version. `Ok(Err(..))` is a refusal.
@@ -56,7 +56,7 @@ impl CallSession {
         self.0.change_settings(|settings| change(&mut settings.metadata)).await
     }
 
-    /// How long the session lives when nobody uses it, as it was set for this session.
+    /// How long the session lives without use, as it was set for this session.
     pub fn ttl(&self) -> IdleTtl {
         self.0.ttl()
     }
@@ -66,7 +66,7 @@ impl CallSession {
         self.0.idle_ttl()
     }
 
-    /// Says how long the session lives when nobody uses it. That counts from now on, and is kept as long as the session;
+    /// Sets how long the session lives without use. That counts from now on, and is kept as long as the session;
     /// `Limits::max_lifetime` still ends it by its age.
     ///
     /// # Errors

@@ -95,7 +95,7 @@ impl Inner {
             return Err(Error::new(Reason::TooManyRequests, message).with("limit", limit));
         };
         given_up.state.lock().place = None;
-        // As many as before, whoever held them.
+        // The place goes from one call to the other, so their number stays the same.
         work.state.lock().place = share.map(|share| share.take_anyway(Resource::Parked, 1));
         Ok(Some(given_up))
     }

@@ -56,7 +56,7 @@ impl Session {
         self.set_settings(seen, Settings { metadata, ttl }).await
     }
 
-    /// Changes the settings, again and again until nobody came between. What `change` refuses is not written.
+    /// Changes the settings; if another change comes first, tries again. What `change` refuses is not written.
     ///
     /// # Errors
     /// When the session is over, the metadata are too large, or the store fails. `Ok(Err(..))` is a refusal. Nothing is
@@ -86,7 +86,7 @@ impl Session {
         }
     }
 
-    /// Changes the metadata, again and again until nobody else changed it meanwhile.
+    /// Changes the metadata; if another change comes first, tries again.
     ///
     /// # Errors
     /// As for [`Session::change_settings`].
@@ -104,7 +104,7 @@ impl Session {
         changed.await.map(|Ok(())| ())
     }
 
-    /// Says how long the session lives when nobody uses it. That counts from now on.
+    /// Sets how long the session lives without use. That counts from now on.
     ///
     /// # Errors
     /// As for [`Session::change_settings`].
