@@ -6,13 +6,12 @@ use anyhow::{Context, Result, ensure};
 use memchr::memmem;
 use serde_json::json;
 use tenure_backend::native::{Handler, Introduction, Native};
-use tenure_session::port::backend::{Call, Reply};
+use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RequestId, RpcError};
+use tenure_session::port::backend::Call;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::port::store::Store;
 use tenure_session::runtime::{Answer, Caller, Parts, Session, Sessions};
-use tenure_session::{
-    Limits, Method, Notification, Principal, RawJson, Reason, Request, RequestId, RpcError, SessionId,
-};
+use tenure_session::{Limits, Principal, SessionId};
 
 use super::material;
 

@@ -88,7 +88,7 @@ const RESULT: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":
 
 #[cfg(test)]
 mod tests {
-    use tenure_session::Message;
+    use tenure_protocol::Message;
     use tenure_session::port::clock::Time;
     use tenure_session::record::Kept;
 

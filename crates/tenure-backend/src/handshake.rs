@@ -1,7 +1,7 @@
 //! The params of `initialize` as a server behind gets them.
 
 use serde::Deserialize;
-use tenure_session::RawJson;
+use tenure_protocol::RawJson;
 use tenure_session::port::backend::Open;
 
 /// The client's own, with the revision that the session speaks: one that we do not know must not reach a server.

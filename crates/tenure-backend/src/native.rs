@@ -7,14 +7,15 @@
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
+use tenure_protocol::modern::ResultType;
+use tenure_protocol::translate::questions;
+use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RpcError};
 use tenure_session::bridge::rounds;
-use tenure_session::bridge::rules::questions;
 use tenure_session::call::{Fanout, Outlet};
-use tenure_session::exchange::{Listens, ResultType};
+use tenure_session::exchange::Listens;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, Notification, RawJson, Reason, Request, RpcError};
 
 /// Answers the requests of one session, or all those that belong to none.
 pub trait Handler: Send + Sync + 'static {

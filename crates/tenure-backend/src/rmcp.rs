@@ -26,14 +26,15 @@ use ::rmcp::model::{
     ClientNotification, ClientRequest, InitializeRequestParams, JsonRpcMessage, NumberOrString,
 };
 use ::rmcp::service::{Peer, RequestContext, RoleServer, RunningService, serve_directly};
+use tenure_protocol::Reply;
+use tenure_protocol::modern::ResultType;
+use tenure_protocol::translate::questions;
+use tenure_protocol::{Notification, RawJson, Reason, Request, RpcError};
 use tenure_session::bridge::rounds;
-use tenure_session::bridge::rules::questions;
 use tenure_session::call::CallContext;
-use tenure_session::exchange::ResultType;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::port::responder::Responder;
-use tenure_session::{Notification, RawJson, Reason, Request, RpcError};
 use tokio::sync::mpsc;
 
 use self::attempt::attempt;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use tenure_protocol::{Reason, Reply, RpcError};
+use tenure_session::Route;
 use tenure_session::call::Fanout;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Open, Opened, Reply};
+use tenure_session::port::backend::{Backend, Call, Open, Opened};
 use tenure_session::port::responder::Responder;
-use tenure_session::{Reason, Route, RpcError};
 
 /// A backend for each endpoint, and a responder for each.
 pub struct Routes {

@@ -11,10 +11,11 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tenure_session::message::{self, Message, Notification, Request, Response};
-use tenure_session::port::backend::Reply;
+use tenure_protocol::{
+    Message, Method, Notification, RawJson, Reason, Reply, Request, RequestId, Response, RpcError, message,
+    params,
+};
 use tenure_session::runtime::{CallContext, Outlet};
-use tenure_session::{Method, RawJson, Reason, RequestId, RpcError, rules};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -156,7 +157,7 @@ impl Traffic {
             Method::Progress => self.by_token(params.as_ref()),
             Method::LogMessage => self.only_one(),
             Method::Cancelled => {
-                if let Some(id) = rules::cancelled_id(params.as_ref()) {
+                if let Some(id) = params::cancelled_id(params.as_ref()) {
                     self.state.lock().asking.remove(&id);
                 }
                 return;

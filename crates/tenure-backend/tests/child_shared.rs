@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
+use tenure_protocol::{Method, Notification, RawJson};
 use tenure_session::record::End;
 use tenure_session::runtime::{Answer, Caller, Sessions};
-use tenure_session::{Limits, Method, Notification, Principal, RawJson, Session};
+use tenure_session::{Limits, Principal, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};

@@ -10,12 +10,12 @@ use rmcp::model::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tenure_session::bridge::rules::clients::Relayed;
-use tenure_session::bridge::rules::introduction::{self, Feeds};
-use tenure_session::bridge::rules::questions::Question;
-use tenure_session::bridge::rules::request::Sender;
-use tenure_session::bridge::rules::{forms, news, questions, request, result, tasks};
-use tenure_session::{Method, RawJson, RequestId, Revision};
+use tenure_protocol::translate::capabilities::Relayed;
+use tenure_protocol::translate::handshake::{self, Feeds};
+use tenure_protocol::translate::questions::{self, Question};
+use tenure_protocol::translate::request::{self, Sender};
+use tenure_protocol::translate::{elicitation, notifications, result, tasks};
+use tenure_protocol::{Method, RawJson, RequestId, Revision};
 
 const MODERN: &str = "2026-07-28";
 const SECOND: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ fn introductions_both_ways() {
         .with_server_info(Implementation::new("behind", "3"))
         .with_instructions("mind the gap");
     let discovered =
-        introduction::discover_result(&RawJson::of(&said), &[MODERN, "2025-11-25"], Feeds::Open).unwrap();
+        handshake::discover_result(&RawJson::of(&said), &[MODERN, "2025-11-25"], Feeds::Open).unwrap();
     let discovered = answered(&discovered);
     let read_by_client: DiscoverResult = read(&discovered);
     assert_eq!(
@@ -56,8 +56,7 @@ fn introductions_both_ways() {
     assert_eq!(read_by_client.capabilities.tools.unwrap().list_changed, Some(true));
     assert_eq!(read_by_client.capabilities.experimental, None);
 
-    let back =
-        introduction::initialize_result(&discovered, Revision::V2025_06_18, Feeds::Closed, "n").unwrap();
+    let back = handshake::initialize_result(&discovered, Revision::V2025_06_18, Feeds::Closed, "n").unwrap();
     let back: InitializeResult = read(&back);
     assert_eq!(back.protocol_version, ProtocolVersion::V_2025_06_18);
     assert_eq!(back.server_info, said.server_info);
@@ -124,7 +123,7 @@ fn a_choice_with_titles_is_one_in_older_revisions_too() {
         params: Some(RawJson::of(&params)),
     };
     let all = Relayed::of_exchange(&RawJson::trusted(r#"{"elicitation":{}}"#));
-    let asked = forms::params_for(&question, all, Revision::V2025_06_18, "i").unwrap().unwrap();
+    let asked = elicitation::params_for(&question, all, Revision::V2025_06_18, "i").unwrap().unwrap();
     let asked: ElicitRequestParams = read(&asked);
     let ElicitRequestParams::FormElicitationParams { requested_schema, .. } = asked else {
         panic!("a form: {asked:?}");
@@ -171,10 +170,14 @@ fn tasks_of_the_extension_are_read_as_the_sdk_writes_them() {
 
 #[test]
 fn listens_both_ways() {
-    let wanted = news::Filter { tools: true, uris: vec!["a:b".to_owned()], ..news::Filter::default() };
+    let wanted = notifications::Filter {
+        tools: true,
+        uris: vec!["a:b".to_owned()],
+        ..notifications::Filter::default()
+    };
     let seen: SubscriptionsListenRequestParams = read(&wanted.listen());
     assert_eq!(seen.notifications.tools_list_changed, Some(true));
-    assert_eq!(news::Filter::read(Some(&RawJson::of(&seen))).unwrap(), wanted);
+    assert_eq!(notifications::Filter::read(Some(&RawJson::of(&seen))).unwrap(), wanted);
     let acknowledged: SubscriptionsAcknowledgedNotificationParams =
         read(&wanted.acknowledgement(&RequestId::from_number(7)));
     assert_eq!(acknowledged.notifications.resource_subscriptions.unwrap(), ["a:b"]);

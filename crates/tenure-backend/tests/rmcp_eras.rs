@@ -16,12 +16,13 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Value, json};
 use tenure_backend::native::{Handler, Introduction, Native};
 use tenure_backend::rmcp::RmcpBackend;
+use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
 use tenure_session::call::{CallContext, Fanout, Listener, News};
 use tenure_session::exchange::{Answer, ExchangeLimits};
-use tenure_session::port::backend::{Backend, Call, Reply};
+use tenure_session::port::backend::{Backend, Call};
 use tenure_session::port::responder::Responder;
 use tenure_session::runtime::Caller;
-use tenure_session::{Limits, Method, RawJson, Reason, Route, RpcError, Session};
+use tenure_session::{Limits, Route, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::fake_client::FakeClient;
 use tenure_testkit::{exchanges, runtime};
@@ -174,7 +175,7 @@ async fn in_exchanges(backend: Arc<dyn Backend>, name: &str) -> String {
     let mut broken = again.clone();
     broken["requestState"] = "made up".into();
     let request = client.call(2, "tools/call", broken).request;
-    let checked = tenure_session::exchange::check(request, None, runtime.eras()).unwrap();
+    let checked = tenure_protocol::modern::check(request, None, runtime.eras()).unwrap();
     let refused = runtime.request(checked, Caller::anonymous("test")).await;
     assert!(matches!(refused, Answer::Refused(error) if error.reason() == Reason::InvalidRequestState));
     let answer = send(3, again).await;
@@ -193,9 +194,7 @@ async fn ask_and_answer(session: &Arc<Session>, id: u64, name: &str) -> String {
     let result = json!({ "action": "accept", "content": { "name": "Ann" } });
     let response = json!({ "jsonrpc": "2.0", "id": question["id"], "result": result });
     let body = serde_json::to_vec(&response).unwrap().into();
-    let Ok(tenure_session::message::Message::Response(response)) =
-        tenure_session::message::Message::parse(&body)
-    else {
+    let Ok(tenure_protocol::Message::Response(response)) = tenure_protocol::Message::parse(&body) else {
         panic!("a response");
     };
     session.response(response).unwrap();

@@ -177,8 +177,7 @@ async fn a_client_that_knows_no_tasks_is_refused_as_rmcp_does() {
         [("tools/call", json!({ "name": "sign" })), ("tasks/get", json!({ "taskId": "none" }))]
     {
         let request = unable.call(1, method, params).request;
-        let checked =
-            tenure_session::exchange::check(request, None, world.exchanges.eras()).expect("checked");
+        let checked = tenure_protocol::modern::check(request, None, world.exchanges.eras()).expect("checked");
         let caller = tenure_session::call::Caller::anonymous("test");
         let code = match world.exchanges.request(checked, caller).await {
             tenure_session::exchange::Answer::Refused(error) => error.to_rpc().code(),

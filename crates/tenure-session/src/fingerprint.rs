@@ -17,9 +17,9 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tenure_protocol::RawJson;
 
 use crate::id::{Route, hex};
-use crate::message::RawJson;
 
 /// How a server behind an endpoint was configured.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]

@@ -6,8 +6,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-use crate::message::RawJson;
+use tenure_protocol::RawJson;
 
 /// Why a record could not be read.
 #[derive(Debug)]

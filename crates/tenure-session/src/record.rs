@@ -7,8 +7,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tenure_protocol::Reason;
 
-use crate::error::Reason;
 use crate::fingerprint::Fingerprint;
 use crate::port::clock::Time;
 

@@ -2,16 +2,8 @@
 //!
 //! In: the phase, the message, what is in flight. Out: what the runtime has to do about it.
 
-use std::sync::LazyLock;
+use tenure_protocol::{Error, Method, Notification, Reason, Request, RequestId, params};
 
-use serde::Deserialize;
-
-use crate::error::{Error, Reason};
-use crate::id::RequestId;
-use crate::members;
-use crate::mention::Mention;
-use crate::message::{Notification, RawJson, Request};
-use crate::method::Method;
 use crate::phase::Phase;
 
 /// What to do with a request.
@@ -64,7 +56,7 @@ pub fn hear(phase: Phase, notification: &Notification) -> Heard {
     match (&notification.method, phase) {
         (_, Phase::Closed | Phase::Error) => Heard::Ignore("the session is over"),
         (Method::Initialized, _) => Heard::Initialized,
-        (Method::Cancelled, _) => match cancelled_id(notification.params.as_ref()) {
+        (Method::Cancelled, _) => match params::cancelled_id(notification.params.as_ref()) {
             Some(id) => Heard::Cancel(id),
             None => Heard::Ignore("a cancellation without a request id"),
         },
@@ -75,252 +67,14 @@ pub fn hear(phase: Phase, notification: &Notification) -> Heard {
     }
 }
 
-/// The request that a `notifications/cancelled` names.
-pub fn cancelled_id(params: Option<&RawJson>) -> Option<RequestId> {
-    #[derive(Deserialize)]
-    struct Cancelled<'a> {
-        #[serde(rename = "requestId", borrow)]
-        request_id: &'a serde_json::value::RawValue,
-    }
-    let params = params?;
-    let cancelled: Cancelled<'_> = params.read().ok()?;
-    RequestId::from_raw(params.bytes().slice_ref(cancelled.request_id.get().as_bytes()))
-}
-
-/// Whether a request that was cut off by the end of the process may be sent to the server once more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Repeat {
-    /// It only reads, or doing it twice is the same as doing it once.
-    Safe,
-    /// That depends on the tool, which says so in its annotations.
-    AskTool,
-    /// It may have done something already.
-    Never,
-}
-
-/// Decides whether a request may be repeated.
-pub fn repeat(method: &Method) -> Repeat {
-    match method {
-        Method::ToolsList
-        | Method::ResourcesList
-        | Method::ResourcesTemplatesList
-        | Method::ResourcesRead
-        | Method::ResourcesSubscribe
-        | Method::ResourcesUnsubscribe
-        | Method::PromptsList
-        | Method::PromptsGet
-        | Method::CompletionComplete
-        | Method::Discover
-        | Method::TasksGet
-        | Method::LoggingSetLevel => Repeat::Safe,
-        Method::ToolsCall => Repeat::AskTool,
-        _ => Repeat::Never,
-    }
-}
-
-/// Whether a request says anything beside its params, such as the cookie of a data session.
-pub fn has_meta(params: Option<&RawJson>) -> bool {
-    params.is_some_and(|params| params.outline().is_some_and(|found| found.meta.or(found.misspelt).is_some()))
-}
-
-/// The tool that a `tools/call` names.
-pub fn tool_name(params: Option<&RawJson>) -> Option<String> {
-    text_member(params, "name")
-}
-
-/// A member of params that is a text. Nothing, if a server may read another one there.
-pub fn text_member(params: Option<&RawJson>, name: &str) -> Option<String> {
-    let value = members::find_sent(params?.bytes(), name).value()?;
-    serde_json::from_str(value.get()).ok()
-}
-
-/// The names of tools in a `tools/list` result that say they may be repeated, and the cursor of the next page.
-pub fn repeatable_tools(result: &RawJson) -> (Vec<String>, Option<String>) {
-    #[derive(Deserialize)]
-    struct Page {
-        #[serde(default)]
-        tools: Vec<Tool>,
-        #[serde(rename = "nextCursor", default)]
-        next: Option<String>,
-    }
-    #[derive(Deserialize)]
-    struct Tool {
-        name: String,
-        #[serde(default)]
-        annotations: Hints,
-    }
-    #[derive(Deserialize, Default)]
-    struct Hints {
-        #[serde(rename = "readOnlyHint", default)]
-        read_only: bool,
-        #[serde(rename = "idempotentHint", default)]
-        idempotent: bool,
-    }
-    let Ok(page) = result.read::<Page>() else { return (Vec::new(), None) };
-    let safe = |tool: &Tool| tool.annotations.read_only || tool.annotations.idempotent;
-    (page.tools.into_iter().filter(safe).map(|tool| tool.name).collect(), page.next)
-}
-
-/// The lists that may have changed, given what the server said at `initialize` before and says now.
-pub fn changed_lists(before: &RawJson, now: &RawJson) -> Vec<Method> {
-    #[derive(Deserialize, Default)]
-    struct Said {
-        #[serde(default)]
-        capabilities: serde_json::Map<String, serde_json::Value>,
-        #[serde(rename = "serverInfo", default)]
-        server: serde_json::Value,
-    }
-    let said = |result: &RawJson| result.read::<Said>().unwrap_or_default();
-    let (before, now) = (said(before), said(now));
-    let lists = [
-        ("tools", Method::ToolsListChanged),
-        ("prompts", Method::PromptsListChanged),
-        ("resources", Method::ResourcesListChanged),
-    ];
-    let changed = |name: &str| {
-        let (before_has, now_has) = (before.capabilities.get(name), now.capabilities.get(name));
-        // Another version of the server may list other things under the same capability.
-        before_has != now_has || (now_has.is_some() && before.server != now.server)
-    };
-    lists.into_iter().filter(|(name, _)| changed(name)).map(|(_, method)| method).collect()
-}
-
-/// The value of a progress notification's `progress`.
-pub fn progress_value(params: Option<&RawJson>) -> Option<f64> {
-    #[derive(Deserialize)]
-    struct Params {
-        progress: f64,
-    }
-    params?.read::<Params>().ok().map(|params| params.progress)
-}
-
-/// The `uri` of a subscribe or unsubscribe request.
-pub fn subscription_uri(params: Option<&RawJson>) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Params {
-        uri: String,
-    }
-    params?.read::<Params>().ok().map(|params| params.uri)
-}
-
-/// The longest progress token that is taken. It comes back with every report of progress.
-pub const MAX_TOKEN_BYTES: usize = RequestId::MAX_BYTES;
-
-static PROGRESS_TOKEN: LazyLock<Mention> = LazyLock::new(|| Mention::of("progressToken"));
-
-/// Checks that the progress token of a request is one that can be sent back with every report.
-///
-/// # Errors
-/// When it is too long. Params that are shorter than that are not looked at.
-pub fn check_progress_token(params: Option<&RawJson>) -> Result<(), Error> {
-    let long = params.filter(|params| params.bytes().len() > MAX_TOKEN_BYTES);
-    let Some(params) = long.filter(|params| PROGRESS_TOKEN.may_be_in(params.bytes())) else { return Ok(()) };
-    match progress_token(Some(params)) {
-        Some(token) if token.bytes().len() > MAX_TOKEN_BYTES => Err(token_too_long()),
-        _ => Ok(()),
-    }
-}
-
-/// What a client is told whose progress token is too long.
-pub(crate) fn token_too_long() -> Error {
-    let message = "The progress token must be a string or a number of at most 1024 bytes";
-    Error::new(Reason::InvalidParams, message).with("limit", MAX_TOKEN_BYTES)
-}
-
-/// The progress token of a request's `_meta`, raw.
-pub fn progress_token(params: Option<&RawJson>) -> Option<RawJson> {
-    #[derive(Deserialize)]
-    struct Params<'a> {
-        #[serde(rename = "_meta", borrow)]
-        meta: Meta<'a>,
-    }
-    #[derive(Deserialize)]
-    struct Meta<'a> {
-        #[serde(rename = "progressToken", borrow)]
-        token: &'a serde_json::value::RawValue,
-    }
-    let params = params?;
-    let read: Params<'_> = params.read().ok()?;
-    Some(RawJson::trusted(params.bytes().slice_ref(read.meta.token.get().as_bytes())))
-}
-
-/// How serious a log message is (RFC 5424), least first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum LogLevel {
-    /// debug
-    Debug,
-    /// info
-    Info,
-    /// notice
-    Notice,
-    /// warning
-    Warning,
-    /// error
-    Error,
-    /// critical
-    Critical,
-    /// alert
-    Alert,
-    /// emergency
-    Emergency,
-}
-
-impl LogLevel {
-    const ALL: [(Self, &'static str); 8] = [
-        (Self::Debug, "debug"),
-        (Self::Info, "info"),
-        (Self::Notice, "notice"),
-        (Self::Warning, "warning"),
-        (Self::Error, "error"),
-        (Self::Critical, "critical"),
-        (Self::Alert, "alert"),
-        (Self::Emergency, "emergency"),
-    ];
-
-    /// Reads a level's name.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, name)| *name == text).map(|(level, _)| *level)
-    }
-
-    /// The level's name.
-    pub fn as_str(self) -> &'static str {
-        Self::ALL.iter().find(|(level, _)| *level == self).map_or("debug", |(_, name)| *name)
-    }
-}
-
-/// The `level` of `logging/setLevel` or of a log message.
-pub fn log_level(params: Option<&RawJson>) -> Option<LogLevel> {
-    #[derive(Deserialize)]
-    struct Params {
-        level: String,
-    }
-    LogLevel::parse(&params?.read::<Params>().ok()?.level)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use tenure_protocol::RawJson;
 
     fn request(method: &str) -> Request {
         Request { id: RequestId::from_number(1), method: Method::new(method), params: None }
-    }
-
-    #[test]
-    fn a_tool_is_known_by_a_name_that_every_server_reads_alike() {
-        let name = |params: &'static str| tool_name(Some(&RawJson::trusted(params)));
-        assert_eq!(name(r#"{"name":"a","arguments":{"Name":"b"}}"#).as_deref(), Some("a"));
-        assert_eq!(name(r#"{"n\u0061me":"\u0061"}"#).as_deref(), Some("a"));
-        for params in [
-            r#"{"name":"a","Name":"b"}"#,
-            r#"{"name":"a","name":"a"}"#,
-            r#"{"NAME":"b"}"#,
-            r#"{"name":7}"#,
-            "{}",
-        ] {
-            assert_eq!(name(params), None, "{params}");
-        }
-        assert_eq!(tool_name(None), None);
     }
 
     #[test]
@@ -356,21 +110,5 @@ mod tests {
         }
         assert_eq!(hear_text(Phase::Initialized, "notifications/roots/list_changed", None), Heard::Forward);
         assert!(matches!(hear_text(Phase::Closed, "x", None), Heard::Ignore(_)));
-    }
-
-    #[test]
-    fn levels_order_and_read_back() {
-        assert!(LogLevel::Debug < LogLevel::Info && LogLevel::Alert < LogLevel::Emergency);
-        for (level, name) in LogLevel::ALL {
-            assert_eq!((LogLevel::parse(name), level.as_str()), (Some(level), name));
-        }
-        assert_eq!(log_level(Some(&RawJson::trusted(r#"{"level":"loud"}"#))), None);
-    }
-
-    #[test]
-    fn a_progress_token_is_found_raw() {
-        let params = RawJson::trusted(r#"{"_meta":{"progressToken":"p-1"},"name":"x"}"#);
-        assert_eq!(progress_token(Some(&params)).unwrap().bytes(), &r#""p-1""#);
-        assert_eq!(progress_token(Some(&RawJson::EMPTY_OBJECT)), None);
     }
 }

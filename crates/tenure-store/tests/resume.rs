@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
+use tenure_protocol::{Method, RawJson, Reason};
+use tenure_session::Limits;
 use tenure_session::port::store::Store;
-use tenure_session::{Limits, Method, RawJson, Reason};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_testkit::fake_backend::FakeBackend;

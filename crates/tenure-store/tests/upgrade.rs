@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tempfile::TempDir;
+use tenure_protocol::Reason;
 use tenure_session::id::{Position, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Keep, NewEvent, Place, ReadLimit, Store};
-use tenure_session::{EventId, EventNames};
-use tenure_session::{Limits, Principal, Reason, SessionId, SessionKey};
+use tenure_session::{EventId, EventNames, Limits, Principal, SessionId, SessionKey};
 use tenure_store::disk::{Disk, Sync, check};
 use tenure_testkit::fake_backend::FakeBackend;
 use tenure_testkit::runtime;

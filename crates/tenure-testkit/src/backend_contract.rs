@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure_session::message::Message;
+use tenure_protocol::{Message, Method, Notification, RawJson};
+use tenure_session::Limits;
 use tenure_session::port::backend::Backend;
 use tenure_session::port::store::Store;
 use tenure_session::record::End;
 use tenure_session::runtime::{Caller, Session, Sessions};
-use tenure_session::{Limits, Method, Notification, RawJson};
 
 use crate::runtime::{self, event, events, json_of, parse, reader_of, request, send};
 
@@ -36,7 +36,7 @@ async fn session(sessions: &Sessions) -> Arc<Session> {
     runtime::session(sessions, "2025-11-25").await
 }
 
-fn tool(id: u64, name: &str, arguments: &Value) -> tenure_session::Request {
+fn tool(id: u64, name: &str, arguments: &Value) -> tenure_protocol::Request {
     let meta = json!({ "progressToken": format!("token-{id}") });
     request(id, "tools/call", &json!({ "name": name, "arguments": arguments, "_meta": meta }))
 }

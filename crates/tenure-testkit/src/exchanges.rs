@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
+use tenure_protocol::Eras;
+use tenure_protocol::modern;
+use tenure_protocol::modern::Caching;
 use tenure_session::Route;
 use tenure_session::call::{Caller, Fanout};
-use tenure_session::exchange::{self, Answer, Caching, ExchangeLimits, Exchanges, Parts};
+use tenure_session::exchange::{Answer, ExchangeLimits, Exchanges, Parts};
 use tenure_session::port::responder::Responder;
 use tenure_session::port::seal::Seal;
-use tenure_session::protocol::Eras;
 
 use crate::clock::TurnableClock;
 use crate::fake_client::FakeClient;
@@ -46,7 +48,7 @@ pub async fn send(
     params: Value,
 ) -> Answer {
     let request = client.call(id, method, params).request;
-    let checked = exchange::check(request, None, exchanges.eras()).expect("a request of this era");
+    let checked = modern::check(request, None, exchanges.eras()).expect("a request of this era");
     exchanges.request(checked, Caller::anonymous("test")).await
 }
 

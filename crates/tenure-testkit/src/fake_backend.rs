@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tenure_protocol::{Notification, RawJson, Reason, Reply, Request, RpcError};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Opening, Reply};
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Opening};
 use tenure_session::runtime::{CallContext, Fanout, Outlet};
-use tenure_session::{Notification, RawJson, Reason, Request, RpcError};
 use tokio::sync::{mpsc, oneshot};
 
 /// What the next `open` does.
@@ -223,7 +223,7 @@ struct FakeLink {
 impl Link for FakeLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
         let (link, seen) = (self.link, self.seen.clone());
-        if matches!(&call.request.method, tenure_session::Method::Other(name) if &**name == "test/panic") {
+        if matches!(&call.request.method, tenure_protocol::Method::Other(name) if &**name == "test/panic") {
             panic!("a panic for testing");
         }
         Box::pin(async move {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError};
+use tenure_session::Route;
 use tenure_session::call::{CallContext, Caller, Stage};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::clock::Time;
-use tenure_session::protocol::MODERN;
-use tenure_session::{Error, Method, RawJson, Reason, Request, RequestId, Revision, Route, RpcError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 

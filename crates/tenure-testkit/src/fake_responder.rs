@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RequestId, RpcError};
 use tenure_session::call::CallContext;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::responder::Responder;
-use tenure_session::protocol::MODERN;
-use tenure_session::{Method, RawJson, Reason, Request, RequestId, RpcError};
 use tokio::sync::{mpsc, oneshot};
 
 /// A responder that asks the test.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_protocol::{Method, RawJson, Reply, RpcError};
+use tenure_session::Route;
 use tenure_session::call::Fanout;
 use tenure_session::exchange::ExchangeLimits;
-use tenure_session::port::backend::Reply;
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, RawJson, Route, RpcError};
 
 use crate::exchanges;
 use crate::fake_client::FakeClient;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tenure_protocol::{Message, Method, Notification, RawJson, Request, RequestId, message};
 use tenure_session::fingerprint::Fingerprints;
-use tenure_session::message::{self, Message};
 use tenure_session::port::backend::Backend;
 use tenure_session::port::store::Store;
 use tenure_session::runtime::{Answer, Caller, Item, Parts, Reader, Session, Sessions};
-use tenure_session::{Limits, Method, Notification, Principal, RawJson, Request, RequestId};
+use tenure_session::{Limits, Principal};
 
 use crate::clock::TurnableClock;
 

@@ -12,9 +12,9 @@ use serde_json::json;
 use tenure::Node;
 use tenure::config::{Config, Sources};
 use tenure_backend::native::{Handler, Introduction, Native};
+use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
 use tenure_session::call::ToolCall;
-use tenure_session::port::backend::{Call, Reply};
-use tenure_session::{Method, RawJson, Reason, RpcError};
+use tenure_session::port::backend::Call;
 
 struct Echo;
 

@@ -9,12 +9,13 @@ use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, Inherit, No
 use tenure_backend::merge::{Member, MergedBackend};
 use tenure_backend::remote::{self, RemoteBackend};
 use tenure_backend::routes::Routes;
+use tenure_protocol::modern::Caching;
+use tenure_protocol::translate::evidence::Over;
 use tenure_session::bridge::probe::Probe;
-use tenure_session::bridge::rules::evidence::Over;
 use tenure_session::bridge::{Era, Eras, ExchangesOnSessions, Halves, PoolLimits, Revisions};
 use tenure_session::budget::{Budget, BudgetLimits, Resource};
 use tenure_session::data::{DataLayer, KindOfState, Required};
-use tenure_session::exchange::{self, Caching, ExchangeLimits, Exchanges};
+use tenure_session::exchange::{self, ExchangeLimits, Exchanges};
 use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::backend::Backend;
 use tenure_session::port::clock::SystemClock;
@@ -27,6 +28,7 @@ use tenure_session::supervise::Loops;
 use tenure_session::task::{TaskLimits, Tasks};
 use tenure_session::{Limits, Route, SessionKey};
 use tenure_store::copy::{self, CopyError};
+
 pub(crate) use tenure_store::copy::{Progress as CopyProgress, Totals as CopyTotals, save_log};
 #[cfg(test)]
 pub(crate) use tenure_store::disk::Totals as ReportTotals;

@@ -61,7 +61,7 @@ fn the_arrows_between_crates_point_one_way() {
         "the session crate knows none of the crates around it"
     );
     for krate in ["tenure-transport", "tenure-backend", "tenure-store", "tenure-testkit"] {
-        assert_eq!(workspace(krate), ["tenure-session"], "{krate}");
+        assert_eq!(workspace(krate), ["tenure-protocol", "tenure-session"], "{krate}");
     }
     assert_eq!(workspace("tenure-client"), ["tenure-protocol"], "clients of other servers use it as well");
     assert!(!workspace("tenure").contains(&"tenure-testkit".to_owned()), "the testkit is for tests");
@@ -107,23 +107,11 @@ fn the_session_crate_knows_no_http_no_disk_and_no_sockets() {
 }
 
 #[test]
-fn rules_are_pure() {
+fn the_protocol_and_the_rules_are_pure() {
     let src = "crates/tenure-session/src";
-    let wire = [
-        "rules.rs",
-        "message.rs",
-        "id.rs",
-        "protocol.rs",
-        "phase.rs",
-        "method.rs",
-        "record.rs",
-        "members.rs",
-    ];
-    let exchange = ["capability", "digest", "ladder", "meta", "params", "results", "sentinel"];
-    let exchange = exchange.map(|file| format!("exchange/{file}.rs"));
-    let files = wire.into_iter().chain(exchange.iter().map(String::as_str));
-    let files = files.map(|file| (file.to_owned(), read(&root().join(src).join(file))));
-    for (name, text) in files.chain(sources(&format!("{src}/bridge/rules"))) {
+    let rules = ["rules.rs", "id.rs", "phase.rs", "record.rs"];
+    let rules = rules.map(|file| (file.to_owned(), read(&root().join(src).join(file))));
+    for (name, text) in rules.into_iter().chain(sources("crates/tenure-protocol/src")) {
         for word in ["async ", ".await", "tokio", "Instant::now", "SystemTime"] {
             assert!(!code(&text).contains(word), "{name} uses {word}");
         }
@@ -179,8 +167,10 @@ fn only_one_file_turns_errors_into_statuses() {
 #[test]
 fn only_two_files_compare_protocol_versions() {
     // What sessions do, and what a bridge takes away from older revisions.
-    let compare = ["/protocol.rs", "/bridge/rules/features.rs"];
-    for krate in ["tenure-session", "tenure-transport", "tenure-backend", "tenure-store", "tenure"] {
+    let compare = ["/revision.rs", "/era.rs", "/translate/features.rs"];
+    for krate in
+        ["tenure-protocol", "tenure-session", "tenure-transport", "tenure-backend", "tenure-store", "tenure"]
+    {
         for (name, text) in sources(&format!("crates/{krate}/src")) {
             if is_test(&name) || compare.iter().any(|file| name.ends_with(file)) {
                 continue;

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tenure_session::message::{self, Message};
+use tenure_protocol::{Message, Method, Notification, Reason, Reply, RequestId, RpcError, message};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
+use tenure_session::port::backend::{Call, Link, Open, Opened};
 use tenure_session::runtime::Outlet;
-use tenure_session::{Method, Notification, Reason, RequestId, RpcError};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 

@@ -25,7 +25,7 @@ mod warden;
 
 use std::sync::Arc;
 
-use tenure_session::RpcError;
+use tenure_protocol::RpcError;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Open, Opened};
 

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tenure_session::message::{Incoming, Message};
+use tenure_protocol::{Incoming, Message};
 use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};

@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use tenure_session::{RawJson, Reason, RpcError};
+use tenure_protocol::{RawJson, Reason, RpcError};
 
 /// One request has two tokens.
 #[derive(Clone)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_session::{Error, Reason, RpcError};
+use tenure_protocol::{Error, Reason, RpcError};
 use tokio::time::Instant;
 
 use super::backoff::Backoff;

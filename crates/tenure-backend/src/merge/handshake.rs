@@ -2,8 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tenure_session::RawJson;
-use tenure_session::protocol::Revision;
+use tenure_protocol::{RawJson, Revision};
 
 /// What several servers can do as one.
 const KNOWN: [&str; 5] = ["tools", "prompts", "resources", "logging", "completions"];

@@ -8,17 +8,15 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tenure_session::message::{Notification, Request};
+use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RpcError, params};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Link, Reply};
+use tenure_session::port::backend::{Call, Link};
 use tenure_session::runtime::CallContext;
-use tenure_session::{Method, RawJson, Reason, RpcError, rules};
 
 use super::lists::Kind;
-use super::names;
 use super::resources::Resources;
 use super::slot::{PATIENCE, Shared, Slot, late};
-use super::splice;
+use super::{names, splice};
 
 /// How many names are remembered that cannot be turned back.
 const MAX_NAMES: usize = 4096;
@@ -71,7 +69,7 @@ impl Merged {
             Method::CompletionComplete => self.complete(request, context).await,
             Method::LoggingSetLevel => self.set_level(request, context).await,
             Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
-                match rules::subscription_uri(request.params.as_ref()) {
+                match params::subscription_uri(request.params.as_ref()) {
                     Some(uri) => self.resource(&uri, request, context).await,
                     None => Err(RpcError::of(Reason::InvalidParams, "The uri is missing")),
                 }

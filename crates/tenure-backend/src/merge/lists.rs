@@ -13,15 +13,12 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tenure_session::message::Request;
-use tenure_session::port::backend::Reply;
+use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RpcError};
 use tenure_session::runtime::CallContext;
-use tenure_session::{Method, RawJson, Reason, RpcError};
 
 use super::link::Merged;
-use super::names;
 use super::slot::{PATIENCE, Slot, late};
-use super::splice;
+use super::{names, splice};
 
 /// How many pages of a list are read to find something in it.
 const MAX_PAGES: usize = 100;

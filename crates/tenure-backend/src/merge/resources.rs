@@ -10,11 +10,8 @@ use futures_util::future::join_all;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use tenure_session::Method;
-use tenure_session::message::Request;
-use tenure_session::port::backend::Reply;
+use tenure_protocol::{Method, Reason, Reply, Request, RpcError};
 use tenure_session::runtime::CallContext;
-use tenure_session::{Reason, RpcError};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 

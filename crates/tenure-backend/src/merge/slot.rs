@@ -10,12 +10,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenure_session::message::{Notification, Request};
-use tenure_session::port::backend::{Call, Link, Open, Opening, Reply};
-use tenure_session::protocol::Revision;
-use tenure_session::rules::{self, Repeat};
+use tenure_protocol::params::{self, Repeat};
+use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError};
+use tenure_session::Route;
+use tenure_session::port::backend::{Call, Link, Open, Opening};
 use tenure_session::runtime::{CallContext, Fanout, Outlet};
-use tenure_session::{Method, RawJson, Reason, RequestId, Route, RpcError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -228,7 +227,7 @@ impl Slot {
         if !shared.begun.load(Ordering::Acquire) {
             return Ok(Vec::new());
         }
-        Ok(rules::changed_lists(&before.unwrap_or(RawJson::EMPTY_OBJECT), &opened.result))
+        Ok(params::changed_lists(&before.unwrap_or(RawJson::EMPTY_OBJECT), &opened.result))
     }
 
     /// The log level that the server should have, if it logs.
@@ -345,7 +344,7 @@ impl Slot {
             if !error.is(Reason::BackendUnavailable) || !self.has_lost(number) || context.is_cancelled() {
                 return reply;
             }
-            let repeat = if error.is_refused() { Repeat::Safe } else { rules::repeat(&request.method) };
+            let repeat = if error.is_refused() { Repeat::Safe } else { params::repeat(&request.method) };
             lost += 1;
             if repeat == Repeat::Never || lost > MAX_LOST {
                 return Err(RpcError::server_lost());
@@ -366,13 +365,13 @@ impl Slot {
     }
 
     async fn may_repeat(&self, link: &Arc<dyn Link>, request: &Request) -> bool {
-        let Some(name) = rules::tool_name(request.params.as_ref()) else { return false };
+        let Some(name) = params::tool_name(request.params.as_ref()) else { return false };
         let mut cursor = None;
         // Many pages of tools are nothing that a server should have.
         for _ in 0..100 {
             let params = cursor.map(|cursor: String| RawJson::of(&serde_json::json!({ "cursor": cursor })));
             let Ok(page) = self.inquire(link, &Method::ToolsList, params).await else { return false };
-            let (repeatable, next) = rules::repeatable_tools(&page);
+            let (repeatable, next) = params::repeatable_tools(&page);
             if repeatable.contains(&name) {
                 return true;
             }

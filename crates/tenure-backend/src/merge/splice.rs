@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tenure_session::RawJson;
+use tenure_protocol::RawJson;
 
 /// Where a part of a text stands in it.
 pub(super) fn place(text: &[u8], part: &RawValue) -> Range<usize> {

@@ -9,8 +9,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, RequestBuilder, Response, Url};
 use serde::Deserialize;
-use tenure_session::message::{Incoming, Message};
-use tenure_session::{Error, RawJson, Reason, RpcError};
+use tenure_protocol::{Error, Incoming, Message, RawJson, Reason, RpcError};
 
 use super::Upstream;
 use super::events::Events;

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_session::message::Message;
-use tenure_session::port::backend::Reply;
+use tenure_protocol::{Message, Method, RawJson, Reply, RequestId};
 use tenure_session::runtime::CallContext;
-use tenure_session::{Method, RawJson, RequestId};
 
 use super::door::{Answer, may_pass, resume_after, too_long};
 use super::events::Events;

@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tenure_session::message;
+use tenure_protocol::params::{self, Repeat};
+use tenure_protocol::{Method, Notification, Reason, Reply, RequestId, RpcError, message};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
-use tenure_session::rules::{self, Repeat};
+use tenure_session::port::backend::{Call, Link, Open, Opened};
 use tenure_session::runtime::Outlet;
-use tenure_session::{Method, Notification, Reason, RequestId, RpcError};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -257,7 +256,7 @@ impl Link for SseLink {
         };
         let id = RequestId::from_number(sent.number);
         let body = message::write_request(&id, &request.method, request.params.as_ref());
-        let (talk, repeat) = (Arc::clone(&self.talk), rules::repeat(&request.method));
+        let (talk, repeat) = (Arc::clone(&self.talk), params::repeat(&request.method));
         Box::pin(async move {
             tokio::select! {
                 biased;

@@ -9,12 +9,13 @@ use bytes::Bytes;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use tenure_session::message::{self, Message};
+use tenure_protocol::params::{self, Repeat};
+use tenure_protocol::{
+    Message, Method, Notification, RawJson, Reason, Reply, Request, RequestId, RpcError, message,
+};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Link, Open, Opened, Reply};
-use tenure_session::rules::{self, Repeat};
+use tenure_session::port::backend::{Call, Link, Open, Opened};
 use tenure_session::runtime::{CallContext, Outlet};
-use tenure_session::{Method, Notification, RawJson, Reason, Request, RequestId, RpcError};
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -243,7 +244,7 @@ impl Remote {
         let repeat = match away.reached {
             Reached::Nobody => Repeat::Safe,
             Reached::Perhaps | Reached::Server if *is_safe => Repeat::Safe,
-            Reached::Perhaps | Reached::Server => rules::repeat(&request.method),
+            Reached::Perhaps | Reached::Server => params::repeat(&request.method),
         };
         let pause = waits.pause(&away).filter(|_| repeat != Repeat::Never);
         let Some(pause) = pause else {
@@ -268,14 +269,14 @@ impl Remote {
 
     /// Whether the tool that is called says that calling it twice does no harm.
     async fn may_be_called_twice(self: &Arc<Self>, call: &Request) -> bool {
-        let Some(name) = rules::tool_name(call.params.as_ref()) else { return false };
+        let Some(name) = params::tool_name(call.params.as_ref()) else { return false };
         let mut params = RawJson::EMPTY_OBJECT;
         for _ in 0..MAX_PAGES {
             let id = RequestId::from_text("tenure-upstream");
             let list = Request { id, method: Method::ToolsList, params: Some(params) };
             let Ok(context) = self.outlet.inquiry(&list) else { return false };
             let Ok(page) = self.inquire(list, context).await else { return false };
-            let (tools, next) = rules::repeatable_tools(&page);
+            let (tools, next) = params::repeatable_tools(&page);
             if tools.contains(&name) {
                 return true;
             }

@@ -6,8 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_session::message::Message;
-use tenure_session::{Method, RawJson};
+use tenure_protocol::{Message, Method, RawJson};
 use tokio::time::Instant;
 
 use super::door::{Answer, may_pass, resume_after};

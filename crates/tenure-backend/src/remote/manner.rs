@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tenure_protocol::{Reason, RpcError};
 use tenure_session::port::backend::{Open, Opened};
-use tenure_session::{Reason, RpcError};
 use tokio::time::Instant;
 
 use super::door::Door;

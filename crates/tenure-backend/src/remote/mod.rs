@@ -27,7 +27,7 @@ mod stay;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_session::RpcError;
+use tenure_protocol::RpcError;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Open, Opened};
 

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use tenure_session::RpcError;
+use tenure_protocol::RpcError;
 use tokio::sync::{mpsc, watch};
 
 /// Notifications that may wait to be posted.

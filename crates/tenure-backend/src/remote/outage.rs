@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenure_session::{Reason, RpcError};
+use tenure_protocol::{Reason, RpcError};
 use tokio::time::Instant;
 
 use crate::jitter::jitter;

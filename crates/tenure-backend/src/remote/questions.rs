@@ -9,8 +9,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use tenure_session::port::backend::Reply;
-use tenure_session::{RawJson, Reason, RequestId, RpcError, message, rules};
+use tenure_protocol::{RawJson, Reason, Reply, RequestId, RpcError, message, params};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -79,7 +78,7 @@ impl Questions {
 
     /// The server takes a question back.
     pub(super) fn withdrawn(&self, params: Option<&RawJson>) {
-        if let Some(id) = rules::cancelled_id(params) {
+        if let Some(id) = params::cancelled_id(params) {
             self.state.lock().asking.remove(&id);
         }
     }

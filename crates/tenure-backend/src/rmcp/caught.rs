@@ -7,12 +7,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::rmcp::model::{ProtocolVersion, ServerResult};
-use ::rmcp::service::{NotificationContext, RequestContext, RoleServer, Service, ServiceRole};
-use ::rmcp::{ErrorData, ServerHandler};
 use futures_util::FutureExt;
+use rmcp::model::{ProtocolVersion, ServerResult};
+use rmcp::service::{NotificationContext, RequestContext, RoleServer, Service, ServiceRole};
+use rmcp::{ErrorData, ServerHandler};
 use serde_json::json;
-use tenure_session::Reason;
+use tenure_protocol::Reason;
 
 use super::attempt::attempt;
 

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use ::rmcp::ErrorData;
-use ::rmcp::model::{
+use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, ClientResult, ErrorCode,
     GetExtensions, GetMeta, JsonRpcMessage, NumberOrString, RequestId, RequestMetaObject,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tenure_session::port::backend::Reply;
+use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RpcError, message};
 use tenure_session::runtime::CallContext;
-use tenure_session::{Method, Notification, RawJson, Reason, Request, RpcError, message};
 
 /// Reads a request into rmcp's type, with its `_meta` apart, as rmcp hands them to a handler.
 pub(super) fn typed_request(request: &Request) -> Result<(ClientRequest, RequestMetaObject), RpcError> {
@@ -99,7 +98,7 @@ pub(super) fn answered(id: RequestId, answer: Reply) -> ClientJsonRpcMessage {
 }
 
 /// The client's request id as rmcp knows it; one that rmcp cannot hold goes by its text.
-pub(super) fn request_id(id: &tenure_session::RequestId) -> RequestId {
+pub(super) fn request_id(id: &tenure_protocol::RequestId) -> RequestId {
     serde_json::from_slice(id.raw())
         .unwrap_or_else(|_| NumberOrString::String(String::from_utf8_lossy(id.raw()).into()))
 }
@@ -121,7 +120,7 @@ mod tests {
     #[test]
     fn params_are_judged_only_for_methods_of_sessions() {
         let typed = |method: &str| {
-            let id = tenure_session::RequestId::from_number(1);
+            let id = tenure_protocol::RequestId::from_number(1);
             let params = Some(RawJson::trusted(r#"{"x":1}"#));
             typed_request(&Request { id, method: Method::new(method), params })
         };

@@ -8,16 +8,17 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
 use ::rmcp::ServerHandler;
-use ::rmcp::model::{
+use rmcp::model::{
     ClientRequest, Implementation, InitializeRequestParams, ProtocolVersion, RequestMetaObject,
 };
-use ::rmcp::service::{RequestContext, Service, serve_directly};
+use rmcp::service::{RequestContext, Service, serve_directly};
+use tenure_protocol::{RawJson, Reason, Reply, RpcError};
+use tenure_session::Route;
 use tenure_session::call::Fanout;
 use tenure_session::exchange::Listens;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::responder::Responder;
-use tenure_session::{RawJson, Reason, Route, RpcError};
 
 use super::RmcpBackend;
 use super::convert::{mcp_error, request_id, typed_exchange};

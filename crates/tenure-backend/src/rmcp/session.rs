@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::rmcp::ErrorData;
-use ::rmcp::handler::server::common::{AsRequestContext, FromContextPart};
-use ::rmcp::service::{RequestContext, RoleServer};
+use rmcp::handler::server::common::{AsRequestContext, FromContextPart};
+use rmcp::service::{RequestContext, RoleServer};
+use tenure_protocol::{Error, Reason, RpcError};
 use tenure_session::call::{CallContext, CallSession};
 use tenure_session::port::store::Version;
 use tenure_session::runtime::{IdleTtl, Metadata};
-use tenure_session::{Error, Reason, RpcError};
 
 use super::convert::error_data;
 

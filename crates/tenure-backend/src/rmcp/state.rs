@@ -7,12 +7,13 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use ::rmcp::ErrorData;
-use ::rmcp::handler::server::common::{AsRequestContext, FromContextPart};
+use rmcp::handler::server::common::{AsRequestContext, FromContextPart};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tenure_protocol::{Reason, RpcError};
+use tenure_session::State;
 use tenure_session::runtime::CallContext;
 use tenure_session::state::{Edition, Fault};
-use tenure_session::{Reason, RpcError, State};
 
 use super::convert::error_data;
 

@@ -3,15 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ::rmcp::model::{
+use ::rmcp::transport::Transport;
+use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, GetExtensions, JsonRpcMessage,
     NumberOrString, ProgressToken, RequestId, ServerJsonRpcMessage, ServerNotification, ServerRequest,
 };
-use ::rmcp::service::{OriginatingRequestId, RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
-use ::rmcp::transport::Transport;
-use tenure_session::port::backend::Reply;
+use rmcp::service::{OriginatingRequestId, RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
+use tenure_protocol::{RawJson, Reason, Reply, RpcError};
 use tenure_session::runtime::{CallContext, Outlet};
-use tenure_session::{RawJson, Reason, RpcError};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 

@@ -8,18 +8,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ::rmcp::ErrorData;
-use ::rmcp::model::{
+use ::rmcp::transport::Transport;
+use futures_util::future::{AbortHandle, Abortable};
+use rmcp::model::{
     ClientNotification, ClientRequest, GetMeta, RequestId, ServerConfig, ServerJsonRpcMessage,
     ServerNotification, ServerRequest, ServerResult,
 };
-use ::rmcp::service::{
+use rmcp::service::{
     NotificationContext, RequestContext, RoleServer, RxJsonRpcMessage, Service, TxJsonRpcMessage,
 };
-use ::rmcp::transport::Transport;
-use futures_util::future::{AbortHandle, Abortable};
-use tenure_session::bridge::rules::news;
+use tenure_protocol::translate::notifications;
+use tenure_protocol::{Reason, RpcError};
 use tenure_session::call::{CallContext, Fanout, News};
-use tenure_session::{Reason, RpcError};
 use tokio::sync::mpsc;
 
 use super::convert::{answered, spoken};
@@ -95,7 +95,7 @@ impl Voice {
         let Some((method, mut params)) = spoken(&notification) else { return };
         if listens {
             // As its client wrote it, which rmcp may not have been able to.
-            params = Some(news::to_modern(params.as_ref(), self.context.request_id()));
+            params = Some(notifications::to_modern(params.as_ref(), self.context.request_id()));
         }
         if let Err(error) = self.context.notify(&method, params.as_ref()).await {
             tracing::debug!(%error, %method, "a notification that nobody can hear");

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::translate::evidence::Verdict;
+use tenure_protocol::{RawJson, Revision};
+use tenure_session::Route;
 use tenure_session::bridge::probe::{self, Probe};
-use tenure_session::bridge::rules::evidence::Verdict;
 use tenure_session::call::{Fanout, Outlet, Stage};
 use tenure_session::port::backend::{Backend, Open, Opening};
 use tenure_session::port::responder::Responder;
-use tenure_session::protocol::MODERN;
-use tenure_session::{RawJson, Revision, Route};
 
 use super::{client, gone, limits, script, soon, text};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildCommand, ChildResponder};
+use tenure_protocol::{Method, Reason};
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, Reason};
 
 use super::{ask, client, limits, script, soon, value};
 

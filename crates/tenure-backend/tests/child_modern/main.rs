@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildCommand, ChildLimits, ChildResponder};
-use tenure_session::port::backend::Reply;
+use tenure_protocol::Reply;
 use tenure_session::port::responder::Responder;
 use tenure_testkit::fake_client::FakeClient;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildLimits, ChildResponder};
+use tenure_protocol::{Method, Reason, Reply};
+use tenure_session::Principal;
 use tenure_session::call::CallContext;
-use tenure_session::port::backend::Reply;
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, Principal, Reason};
 use tenure_testkit::fake_client::FakeClient;
 
 use super::server::responder;

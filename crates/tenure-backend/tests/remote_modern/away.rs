@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure_session::Reason;
+use tenure_protocol::Reason;
 use tenure_session::port::responder::Responder;
 use tokio::net::TcpListener;
 use tokio::time::timeout;

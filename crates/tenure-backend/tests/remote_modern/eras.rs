@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_backend::remote::{RemoteBackend, Upstream};
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::translate::evidence::Verdict;
+use tenure_protocol::{RawJson, Revision, RpcError};
+use tenure_session::Route;
 use tenure_session::bridge::probe::{self, Probe};
-use tenure_session::bridge::rules::evidence::Verdict;
 use tenure_session::call::{Fanout, Outlet, Stage};
 use tenure_session::port::backend::{Backend, Open, Opened, Opening};
-use tenure_session::protocol::MODERN;
-use tenure_session::{RawJson, Revision, Route, RpcError};
 
 use super::raw::{self, Answer, Asked, Raw};
 use super::{client, responder, soon};

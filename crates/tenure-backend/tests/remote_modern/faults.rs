@@ -1,8 +1,8 @@
 //! Answers that are none, and answers in all the shapes they may have.
 
 use serde_json::{Value, json};
+use tenure_protocol::{Method, Reason};
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, Reason};
 use tokio::net::TcpListener;
 
 use super::raw::{self, Answer, Asked, Raw};

@@ -13,11 +13,11 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::json;
-use tenure_session::Method;
+use tenure_protocol::Method;
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::translate::evidence::Verdict;
 use tenure_session::bridge::probe::Probe;
-use tenure_session::bridge::rules::evidence::Verdict;
 use tenure_session::port::responder::Responder;
-use tenure_session::protocol::MODERN;
 use tokio::sync::Notify;
 
 use super::{ask, client, responder, soon, value};

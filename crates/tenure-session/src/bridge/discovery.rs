@@ -10,9 +10,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use tenure_protocol::RawJson;
 
 use crate::id::{Principal, Route};
-use crate::message::RawJson;
 use crate::port::clock::{Clock, Time};
 
 /// How many answers are kept.

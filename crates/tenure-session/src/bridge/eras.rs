@@ -9,24 +9,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tenure_protocol::translate::evidence::{self, Over, Verdict};
 
 use super::probe::Probe;
-use super::rules::evidence::{self, Over, Verdict};
 use super::sessions::SessionsOnExchanges;
+
 pub use super::verdicts::Era;
 use super::verdicts::Verdicts;
 use super::watched::{WatchedBackend, WatchedResponder};
 use crate::call::{Fanout, Outlet};
-use crate::error::RpcError;
-use crate::exchange::meta;
 use crate::id::Route;
-use crate::message::{RawJson, Request};
-use crate::method::Method;
 use crate::port::BoxFuture;
-use crate::port::backend::{Backend, Call, Open, Opened, Reply};
+use crate::port::backend::{Backend, Call, Open, Opened};
 use crate::port::clock::Clock;
 use crate::port::responder::Responder;
-use crate::protocol::MODERN;
+use tenure_protocol::Method;
+use tenure_protocol::Reply;
+use tenure_protocol::RpcError;
+use tenure_protocol::modern::meta;
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::{RawJson, Request};
 
 /// How long it is believed that a server is of an era, or not.
 pub const ERA_TTL: Duration = Duration::from_secs(60 * 60);

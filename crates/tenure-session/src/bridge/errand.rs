@@ -8,17 +8,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_protocol::translate::tasks::{self, Seen, Status};
+use tenure_protocol::{Method, Reason, Reply, Request, RpcError};
 use tokio::time::Instant;
 
 use super::pool::Lease;
-use super::rules::tasks::{self, Seen, Status};
 use super::slot::Slot;
 use super::turn::Turn;
 use crate::call::TaskWish;
-use crate::error::{Reason, RpcError};
-use crate::message::Request;
-use crate::method::Method;
-use crate::port::backend::Reply;
 
 /// How often a server that does not wait for the outcome is asked where its task is, if it does not say.
 const POLL: Duration = Duration::from_secs(1);

@@ -11,26 +11,24 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Deserialize;
+use tenure_protocol::modern::validate;
+use tenure_protocol::params::{Repeat, repeat};
+use tenure_protocol::translate::capabilities::Relayed;
+use tenure_protocol::translate::handshake::{self, Feeds};
+use tenure_protocol::translate::progress::Series;
+use tenure_protocol::translate::{codes, questions, request, result, tasks};
+use tenure_protocol::{Eras, Method, RawJson, Reason, Reply, Request, RpcError, era};
 
-use super::errand;
-use super::feeds;
 use super::pool::{Key, Lease, Pool, PoolLimits, Which};
-use super::rules::introduction::{self, Feeds};
-use super::rules::progress::Series;
-use super::rules::{clients::Relayed, codes, questions, request, result, tasks};
 use super::supports::Manner;
 use super::turn::Turn;
+use super::{errand, feeds};
 use crate::call::{CallContext, Fanout};
-use crate::error::{Reason, RpcError};
-use crate::exchange::{ladder, states};
+use crate::exchange::states;
 use crate::id::Route;
-use crate::message::{RawJson, Request};
-use crate::method::Method;
 use crate::port::BoxFuture;
-use crate::port::backend::{Backend, Call, Reply};
+use crate::port::backend::{Backend, Call};
 use crate::port::responder::Responder;
-use crate::protocol::{self, Eras};
-use crate::rules::{Repeat, repeat};
 use crate::supervise::Loops;
 
 /// A responder over a backend.
@@ -89,7 +87,7 @@ impl ExchangesOnSessions {
                     false => Err(not_found(&request.method)),
                 }
             }
-            method if ladder::is_gone(method) => Err(not_found(method)),
+            method if validate::is_gone(method) => Err(not_found(method)),
             _ => self.call(&request, &context).await,
         }
     }
@@ -108,7 +106,7 @@ impl ExchangesOnSessions {
 
     async fn discover(&self, context: &CallContext) -> Reply {
         let initialized = self.initialized(context).await?;
-        introduction::discover_result(&initialized, protocol::served(self.eras), Feeds::Open)
+        handshake::discover_result(&initialized, era::served(self.eras), Feeds::Open)
     }
 
     async fn call(&self, request: &Request, context: &CallContext) -> Reply {

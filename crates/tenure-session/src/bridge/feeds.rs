@@ -11,19 +11,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_protocol::translate::codes;
+use tenure_protocol::translate::notifications::{self, Filter};
+use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RpcError};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use tokio::time::Instant;
 
 use super::listens::Listen;
 use super::pool::{Key, Lease, Pool, Reuse, Which, over};
-use super::rules::codes;
-use super::rules::news::{self, Filter};
 use super::slot::Slot;
 use crate::call::CallContext;
-use crate::error::{Reason, RpcError};
-use crate::message::{RawJson, Request};
-use crate::method::Method;
-use crate::port::backend::Reply;
 
 /// How often another session is tried for before a listen ends.
 const TRIES: u32 = 6;
@@ -134,7 +131,7 @@ pub(super) async fn listen(pool: &Arc<Pool>, request: &Request, context: &CallCo
             Err(error) if !is_acknowledged => return Err(codes::to_modern(None, &error)),
             Err(error) if tries >= TRIES => {
                 tracing::warn!(session = context.session_label(), %error, "a listen ends for want of a server");
-                return Ok(news::end(&request.id));
+                return Ok(notifications::end(&request.id));
             }
             Err(_) => {
                 tries += 1;
@@ -155,16 +152,16 @@ pub(super) async fn listen(pool: &Arc<Pool>, request: &Request, context: &CallCo
         loop {
             let (method, params) = tokio::select! {
                 biased;
-                () = context.cancelled() => return Ok(news::end(&request.id)),
-                () = pool.over.cancelled() => return Ok(news::end(&request.id)),
+                () = context.cancelled() => return Ok(notifications::end(&request.id)),
+                () = pool.over.cancelled() => return Ok(notifications::end(&request.id)),
                 () = slot.seat.lost() => break,
                 news = listening.listen.next() => news,
             };
-            say(context, &method, &news::to_modern(params.as_ref(), &request.id)).await?;
+            say(context, &method, &notifications::to_modern(params.as_ref(), &request.id)).await?;
         }
         tries = if since.elapsed() >= HELD { 0 } else { tries + 1 };
         if tries > TRIES {
-            return Ok(news::end(&request.id));
+            return Ok(notifications::end(&request.id));
         }
         listening.feed = None;
     }

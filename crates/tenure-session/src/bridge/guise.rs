@@ -8,21 +8,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::translate::progress::Series;
+use tenure_protocol::translate::request::{self, Sender};
+use tenure_protocol::translate::{handshake, tasks};
+use tenure_protocol::{Error, Method, RawJson, Request, Revision, RpcError};
 use tokio_util::sync::CancellationToken;
 
-use super::rules::introduction;
-use super::rules::progress::Series;
-use super::rules::request::{self, Sender};
-use super::rules::tasks;
 use crate::call::{CallContext, CallSession, Stage};
-use crate::error::{Error, RpcError};
 use crate::id::{Principal, Route};
-use crate::message::{RawJson, Request};
-use crate::method::Method;
 use crate::port::BoxFuture;
 use crate::port::backend::Call;
 use crate::port::clock::Time;
-use crate::protocol::{MODERN, Revision};
 
 /// What a session's client said of itself, as far as it can be relayed.
 #[derive(Debug)]
@@ -36,7 +33,7 @@ pub(super) struct Client {
 impl Client {
     /// Out of the params of `initialize`.
     pub(super) fn introduced(params: &RawJson, revision: Revision) -> Self {
-        let said = introduction::introduced(params, revision);
+        let said = handshake::introduced(params, revision);
         Self { capabilities: said.relayed.object(), knows_tasks: false, info: said.client }
     }
 

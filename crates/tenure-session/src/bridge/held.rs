@@ -6,10 +6,8 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tenure_protocol::{Method, RawJson};
 use tokio::time::Instant;
-
-use crate::message::RawJson;
-use crate::method::Method;
 
 /// For how long two listens may tell the same, after the second was acknowledged.
 const OVERLAP: Duration = Duration::from_millis(50);

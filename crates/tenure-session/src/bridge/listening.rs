@@ -4,22 +4,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::translate::notifications::{self, Filter};
+use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, Revision, RpcError};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::rules::news::{self, Filter};
 use super::upstream_feeds::Listener;
 use crate::call::{CallContext, Stage};
-use crate::error::{Error, Reason, RpcError};
 use crate::id::Route;
-use crate::message::{RawJson, Request};
-use crate::method::Method;
 use crate::port::BoxFuture;
-use crate::port::backend::{Call, Reply};
+use crate::port::backend::Call;
 use crate::port::clock::Time;
-use crate::protocol::{MODERN, Revision};
 
 /// How long a listen may be silent; nobody waits for it.
 const QUIET: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -109,12 +107,12 @@ impl Stage for Listening {
         let Some(listener) = self.listener.upgrade() else {
             return Box::pin(std::future::ready(Ok(())));
         };
-        let (method, params) = (method.clone(), news::to_legacy(params));
+        let (method, params) = (method.clone(), notifications::to_legacy(params));
         Box::pin(async move { listener.hear(&method, params).await })
     }
 
     fn ask(&self, method: &Method, _: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
-        let refusal = super::rules::questions::refusal(method);
+        let refusal = tenure_protocol::translate::questions::refusal(method);
         Box::pin(std::future::ready(refusal))
     }
 

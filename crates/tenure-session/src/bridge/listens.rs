@@ -9,14 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use tenure_protocol::translate::notifications::Filter;
+use tenure_protocol::{Method, RawJson};
 use tokio::sync::Notify;
 
 use super::pool::Key;
-use super::rules::news::Filter;
 use crate::call::{Listener, News};
 use crate::id::{Principal, Route};
-use crate::message::RawJson;
-use crate::method::Method;
 
 /// News that may wait for one listener. Beyond that it is told that everything has changed.
 const WAITING: usize = 256;

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
+use tenure_protocol::translate::capabilities::Relayed;
+use tenure_protocol::{RawJson, Reason, RpcError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -21,14 +23,11 @@ use tokio_util::task::TaskTracker;
 
 use super::feeds::Feed;
 use super::listens::Listens;
-use super::rules::clients::Relayed;
 use super::seat::Seat;
 use super::slot::Slot;
 use super::supports::Supports;
 use crate::call::{CallContext, Fanout, Listener};
-use crate::error::{Reason, RpcError};
 use crate::id::{Principal, Route};
-use crate::message::RawJson;
 use crate::port::backend::Backend;
 use crate::supervise::Loops;
 use crate::task::TaskLimits;

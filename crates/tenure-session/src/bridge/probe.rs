@@ -16,10 +16,11 @@
 //! servers of sessions may not take `initialize` any more after something else. So both halves may be tried in any
 //! order, each on a process of its own.
 
-use super::rules::evidence::{self, Said, Verdict, Way};
-use crate::error::RpcError;
+use tenure_protocol::translate::evidence::{self, Said, Verdict, Way};
+use tenure_protocol::{Reply, RpcError};
+
 use crate::port::BoxFuture;
-use crate::port::backend::{Call, Opened, Reply};
+use crate::port::backend::{Call, Opened};
 use crate::port::responder::Responder;
 
 /// A responder in front of a server that may not be of the modern era.
@@ -94,8 +95,8 @@ fn said(reply: &Reply) -> Said<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Reason;
-    use crate::message::RawJson;
+    use tenure_protocol::RawJson;
+    use tenure_protocol::Reason;
 
     #[test]
     fn only_what_the_server_wrote_is_its_word() {

@@ -11,20 +11,18 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use hashbrown::HashSet;
+use tenure_protocol::translate::questions::{self, Question};
+use tenure_protocol::translate::result::{self, Kind};
+use tenure_protocol::translate::tasks::{self, Seen};
+use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
 use tokio::time::Instant;
 
 use super::guise::Guise;
 use super::rounds;
-use super::rules::questions::{self, Question};
-use super::rules::result::{self, Kind};
-use super::rules::tasks::{self, Seen};
 use super::sessions::Way;
 use crate::call::{CallContext, Stage};
-use crate::error::{Reason, RpcError};
-use crate::message::RawJson;
-use crate::method::Method;
 use crate::port::BoxFuture;
-use crate::port::backend::{Call, Reply};
+use crate::port::backend::Call;
 
 /// How often a task is asked for if its server does not say, and what it may say.
 const POLL: Duration = Duration::from_secs(1);

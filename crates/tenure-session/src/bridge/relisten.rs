@@ -7,15 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_protocol::translate::notifications::Filter;
+use tenure_protocol::{Error, Kind, Method, RawJson, Reason, RpcError};
 use tokio::time::Instant;
 
 use super::listening::{Listen, Listening};
-use super::rules::news::Filter;
 use super::upstream_feeds::{Listener, Waiting, gone};
 use crate::call::News;
-use crate::error::{Error, Kind, Reason, RpcError};
-use crate::message::RawJson;
-use crate::method::Method;
 
 /// How long a listen may take to be acknowledged.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(30);

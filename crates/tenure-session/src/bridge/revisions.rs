@@ -6,14 +6,13 @@
 
 use std::sync::Arc;
 
-use super::rules::edit::{self, Object};
-use super::rules::shape;
-use crate::error::RpcError;
-use crate::message::{Notification, RawJson};
+use tenure_protocol::json::object::{self, Object};
+use tenure_protocol::translate::downgrade;
+use tenure_protocol::{Notification, RawJson, Reply, Revision, RpcError};
+
 use crate::port::BoxFuture;
-use crate::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use crate::port::backend::{Backend, Call, Link, Open, Opened};
 use crate::port::responder::Responder;
-use crate::protocol::Revision;
 
 /// A backend whose clients get the revision that they asked for, if the server's is a later one.
 pub struct Revisions(Arc<dyn Backend>);
@@ -50,12 +49,12 @@ impl Backend for Revisions {
 
 /// The answer to `initialize` for a client of an earlier revision; `None` if the server's is no later one.
 fn lowered(result: &RawJson, asked: Revision) -> Option<RawJson> {
-    let mut object = Object::read(edit::text(result))?;
-    let said = object.get("protocolVersion").and_then(edit::unquoted)?;
+    let mut object = Object::read(object::text(result))?;
+    let said = object.get("protocolVersion").and_then(object::unquoted)?;
     if Revision::parse(&said)? <= asked {
         return None;
     }
-    object.set("protocolVersion", edit::quoted(asked.as_str()));
+    object.set("protocolVersion", object::quoted(asked.as_str()));
     Some(RawJson::trusted(object.write().into_owned()))
 }
 
@@ -68,7 +67,7 @@ impl Link for Lowered {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
         let (method, revision) = (call.request.method.clone(), self.revision);
         let reply = self.inner.call(call);
-        Box::pin(async move { Ok(shape::result_for(&method, &reply.await?, revision)) })
+        Box::pin(async move { Ok(downgrade::result_for(&method, &reply.await?, revision)) })
     }
 
     fn notify(&self, notification: Notification) {

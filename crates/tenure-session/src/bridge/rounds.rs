@@ -8,17 +8,15 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use tenure_protocol::modern::ResultType;
+use tenure_protocol::translate::capabilities::Relayed;
+use tenure_protocol::translate::elicitation;
+use tenure_protocol::translate::questions::{self, Question, Wanted};
+use tenure_protocol::translate::result::{self, Kind};
+use tenure_protocol::{RawJson, Reason, Reply, Request, RpcError};
 
-use super::rules::clients::Relayed;
-use super::rules::forms;
-use super::rules::questions::{self, Question, Wanted};
-use super::rules::result::{self, Kind};
 use crate::call::CallContext;
-use crate::error::{Reason, RpcError};
-use crate::exchange::ResultType;
-use crate::message::{RawJson, Request};
 use crate::port::BoxFuture;
-use crate::port::backend::Reply;
 
 /// How often a server may want input in the course of one request.
 pub const MAX_ROUNDS: u32 = 10;
@@ -117,7 +115,7 @@ async fn ask_all<'a>(
 pub(super) fn put(context: &CallContext, question: &Question) -> Result<Option<RawJson>, String> {
     let revision = context.revision();
     let relayed = Relayed::of_session(&context.capabilities(), revision);
-    forms::params_for(question, relayed, revision, &fresh_id()).map_err(str::to_owned)
+    elicitation::params_for(question, relayed, revision, &fresh_id()).map_err(str::to_owned)
 }
 
 /// The client's answer to a question, or why there is none.

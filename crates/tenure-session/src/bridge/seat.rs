@@ -7,20 +7,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tenure_protocol::translate::questions;
+use tenure_protocol::{Error, Method, RawJson, Revision, RpcError};
 use tokio_util::sync::CancellationToken;
 
 use super::listens::Listens;
 use super::pool::{Key, Pool};
-use super::rules::questions;
 use super::turn::Turn;
 use crate::call::Stage;
-use crate::error::{Error, RpcError};
 use crate::id::{Principal, Route};
-use crate::message::RawJson;
-use crate::method::Method;
 use crate::port::BoxFuture;
 use crate::port::clock::{Clock, SystemClock, Time};
-use crate::protocol::Revision;
 
 /// The client of a session.
 pub(super) struct Seat {

@@ -9,29 +9,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tenure_protocol::modern::ResultType;
+use tenure_protocol::params::{self, Repeat};
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::translate::evidence::{self, Verdict};
+use tenure_protocol::translate::handshake::{self, Feeds};
+use tenure_protocol::translate::{codes, request, result};
+use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::discovery::Discoveries;
 use super::guise::{Client, Guise};
-use super::pursuit;
-use super::rounds;
-use super::rules::evidence::{self, Verdict};
-use super::rules::introduction::{self, Feeds};
-use super::rules::{codes, request, result};
 use super::upstream_feeds::Feed;
+use super::{pursuit, rounds};
 use crate::call::{CallContext, Caller, Outlet};
-use crate::error::{Reason, RpcError};
-use crate::exchange::ResultType;
-use crate::id::RequestId;
-use crate::message::{Notification, RawJson, Request};
-use crate::method::Method;
 use crate::port::BoxFuture;
-use crate::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use crate::port::backend::{Backend, Call, Link, Open, Opened};
 use crate::port::clock::Clock;
 use crate::port::responder::Responder;
-use crate::protocol::{MODERN, Revision};
-use crate::rules::{self, Repeat};
 
 /// How many pages of tools are looked through for one that says whether it may be called twice.
 const MAX_PAGES: usize = 20;
@@ -76,7 +72,7 @@ impl Backend for SessionsOnExchanges {
             let (discovered, caller) = server.discover(&open, &client).await?;
             let client = client.before(&discovered);
             let name = open.route.name().unwrap_or("server");
-            let result = introduction::initialize_result(&discovered, open.revision, Feeds::Open, name)?;
+            let result = handshake::initialize_result(&discovered, open.revision, Feeds::Open, name)?;
             let feed = Feed::new(&server, &client, &open, caller, &result);
             let way = Way {
                 server,
@@ -125,7 +121,7 @@ impl Server {
         let guise = Guise::new(Arc::clone(client), context);
         let result =
             self.respond(guise.call(request)).await.map_err(|error| codes::to_legacy(&method, &error))?;
-        if !introduction::serves(&result, MODERN) {
+        if !handshake::serves(&result, MODERN) {
             let message = format!("The server does not serve version {MODERN}");
             return Err(RpcError::of(Reason::BackendUnavailable, message));
         }
@@ -204,7 +200,7 @@ impl Way {
         let params = request.params.as_ref();
         let uri = || {
             let missing = || RpcError::of(Reason::InvalidParams, "The uri is missing");
-            rules::subscription_uri(params).ok_or_else(missing)
+            params::subscription_uri(params).ok_or_else(missing)
         };
         match request.method {
             Method::Ping => Ok(RawJson::EMPTY_OBJECT),
@@ -299,10 +295,10 @@ impl Way {
     }
 
     async fn may_repeat(&self, guise: &Arc<Guise>, request: &Request) -> bool {
-        match rules::repeat(&request.method) {
+        match params::repeat(&request.method) {
             Repeat::Safe => true,
             Repeat::Never => false,
-            Repeat::AskTool => match rules::tool_name(request.params.as_ref()) {
+            Repeat::AskTool => match params::tool_name(request.params.as_ref()) {
                 Some(name) => self.is_repeatable(guise, &name).await,
                 None => false,
             },
@@ -316,7 +312,7 @@ impl Way {
             let Ok(params) = self.client.params(&Method::ToolsList, Some(&page), None, None) else { break };
             let list = Request { id: self.server.next_id(), method: Method::ToolsList, params: Some(params) };
             let Ok(result) = self.send(guise, list).await else { break };
-            let (tools, next) = rules::repeatable_tools(&result);
+            let (tools, next) = params::repeatable_tools(&result);
             if tools.iter().any(|tool| tool == name) {
                 return true;
             }

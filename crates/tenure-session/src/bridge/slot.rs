@@ -11,20 +11,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tenure_protocol::translate::{handshake, tasks};
+use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::pool::{Key, Pool};
-use super::rules::{introduction, tasks};
 use super::seat::{Seat, ourselves};
 use super::turn::Turn;
 use crate::call::{CallContext, Outlet, Stage};
-use crate::error::{Reason, RpcError};
-use crate::id::RequestId;
-use crate::message::{Notification, RawJson, Request};
-use crate::method::Method;
-use crate::port::backend::{Call, Link, Open, Opening, Reply};
-use crate::protocol::Revision;
+use crate::port::backend::{Call, Link, Open, Opening};
 
 /// How long a server may take to do what we ask of it by ourselves.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -66,7 +62,7 @@ impl Slot {
             }
         };
         let open = Open {
-            params: introduction::initialize_params(key.relayed, &ourselves()),
+            params: handshake::initialize_params(key.relayed, &ourselves()),
             revision: Revision::LATEST,
             opening: Opening::Fresh,
             route: key.route.clone(),

@@ -9,17 +9,15 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tenure_protocol::modern::capability::{Capabilities, Capability};
+use tenure_protocol::translate::tasks::{self, Support};
+use tenure_protocol::{Method, RawJson, Request, params};
 use tokio::time::Instant;
 
 use super::pool::{Key, Lease};
-use super::rules::tasks::{self, Support};
 use super::slot::Slot;
 use crate::call::CallContext;
-use crate::exchange::capability::{Capabilities, Capability};
 use crate::id::Route;
-use crate::message::{RawJson, Request};
-use crate::method::Method;
-use crate::rules;
 
 /// How long a list is believed: nobody may have been there to hear that it changed.
 const MAX_AGE: Duration = Duration::from_secs(5 * 60);
@@ -57,7 +55,7 @@ impl Supports {
         if !slot.has_tasks() || request.method != Method::ToolsCall {
             return Manner::Plain;
         }
-        let Some(tool) = rules::tool_name(request.params.as_ref()) else { return Manner::Plain };
+        let Some(tool) = params::tool_name(request.params.as_ref()) else { return Manner::Plain };
         let support = match self.of(&slot.seat.key, &tool) {
             Some(support) => support,
             None => {

@@ -9,21 +9,18 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tenure_protocol::translate::capabilities::Relayed;
+use tenure_protocol::translate::progress::Series;
+use tenure_protocol::translate::{codes, questions, tasks};
+use tenure_protocol::{Error, Method, RawJson, Revision, RpcError};
 use tokio_util::sync::CancellationToken;
 
-use super::rules::clients::Relayed;
-use super::rules::progress::Series;
-use super::rules::{codes, questions, tasks};
 use super::seat::{Seat, ourselves};
 use super::slot::Slot;
 use crate::call::{CallContext, Stage};
-use crate::error::{Error, RpcError};
 use crate::id::{Principal, Route};
-use crate::message::RawJson;
-use crate::method::Method;
 use crate::port::BoxFuture;
 use crate::port::clock::Time;
-use crate::protocol::Revision;
 
 /// A request and the session that it has.
 pub(super) struct Turn {

@@ -6,20 +6,17 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tenure_protocol::translate::notifications::Filter;
+use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Revision, RpcError};
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::guise::Client;
 use super::held::Held;
-use super::rules::news::Filter;
 use super::sessions::Server;
 use crate::call::{Caller, Outlet};
-use crate::error::{Error, Reason, RpcError};
 use crate::id::Route;
-use crate::message::RawJson;
-use crate::method::Method;
-use crate::port::backend::{Open, Reply};
-use crate::protocol::Revision;
+use crate::port::backend::Open;
 
 /// What a server tells a session by itself.
 pub(super) struct Feed {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tenure_protocol::translate::evidence::Verdict;
 use tokio::sync::watch;
 
-use super::rules::evidence::Verdict;
 use crate::port::clock::{Clock, Time};
 
 /// How long anybody waits for another to find out: longer than a program has to say that it is modern.

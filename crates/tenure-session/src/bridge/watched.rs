@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::translate::evidence::{self, Over, Verdict};
+use tenure_protocol::{Method, RawJson, Reply, RpcError};
+
 use super::probe::{self, Probe};
-use super::rules::evidence::{self, Over, Verdict};
 use super::verdicts::{Era, Verdicts};
 use crate::call::Fanout;
-use crate::error::RpcError;
 use crate::id::Route;
-use crate::message::RawJson;
-use crate::method::Method;
 use crate::port::BoxFuture;
-use crate::port::backend::{Backend, Call, Open, Opened, Reply};
+use crate::port::backend::{Backend, Call, Open, Opened};
 use crate::port::responder::Responder;
-use crate::protocol::MODERN;
 
 /// The half with sessions.
 pub(super) struct WatchedBackend {

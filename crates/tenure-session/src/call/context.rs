@@ -4,17 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use tenure_protocol::modern::capability::{self, Capabilities, Capability};
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::{Error, Method, RawJson, Reason, Request, RequestId, Revision, RpcError, params};
 use tokio_util::sync::CancellationToken;
 
 use super::{Became, CallSession, Caller, Outlet, Stage, TaskWish};
-use crate::error::{Error, Reason, RpcError};
-use crate::exchange::capability::{self, Capabilities, Capability};
-use crate::id::{RequestId, Route};
-use crate::message::{RawJson, Request};
-use crate::method::Method;
+use crate::id::Route;
 use crate::port::clock::Time;
-use crate::protocol::{MODERN, Revision};
-use crate::rules;
 use crate::runtime::{Origin, Session};
 use crate::state::State;
 
@@ -204,7 +201,7 @@ impl CallContext {
 
     /// The token under which the client wants to hear of progress, raw.
     pub fn progress_token(&self) -> Option<RawJson> {
-        rules::progress_token(self.params.as_ref())
+        params::progress_token(self.params.as_ref())
     }
 
     /// An outlet for messages that belong to this request; it may outlive the context.

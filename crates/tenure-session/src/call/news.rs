@@ -3,9 +3,9 @@
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tenure_protocol::Method;
 
 use crate::id::Route;
-use crate::method::Method;
 
 /// News that may concern everybody who uses a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
+use tenure_protocol::{Error, Method, RawJson, Reason, Request, RpcError};
+
 use super::{CallContext, Stage};
-use crate::error::{Error, Reason, RpcError};
-use crate::message::{RawJson, Request};
-use crate::method::Method;
 use crate::runtime::{Origin, Session};
 
 /// Where messages to the client go.

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Error;
+use tenure_protocol::Error;
+
 use crate::port::store::Version;
 use crate::runtime::{IdleTtl, Metadata, Session};
 
@@ -32,7 +33,7 @@ impl CallSession {
     /// Replaces the metadata, if the session still has the version that the caller saw.
     ///
     /// # Errors
-    /// When it has another ([`Reason::Conflict`](crate::Reason::Conflict)), which any other write of its record makes,
+    /// When it has another ([`Reason::Conflict`](tenure_protocol::Reason::Conflict)), which any other write of its record makes,
     /// when the metadata are larger than `Limits::max_metadata_bytes`, when the session is over, or the store fails.
     /// Nothing is changed then.
     ///

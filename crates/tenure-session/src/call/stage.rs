@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
+use tenure_protocol::{Error, Method, RawJson, Revision, RpcError};
 use tokio_util::sync::CancellationToken;
 
 use super::{Became, CallSession, TaskWish};
-use crate::error::{Error, RpcError};
 use crate::id::{Principal, Route};
-use crate::message::RawJson;
-use crate::method::Method;
 use crate::port::BoxFuture;
 use crate::port::clock::Time;
-use crate::protocol::Revision;
 
 /// One request and whoever made it, as the server behind sees them.
 ///

@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
-
-use crate::error::{Reason, RpcError};
-use crate::message::RawJson;
+use tenure_protocol::{RawJson, Reason, RpcError};
 
 /// Which tool is called, with what. Nothing else in the params is read, and mostly not even that is looked for: it was
 /// found when the message was read.

@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use tenure_protocol::json::scan::Cursor;
+use tenure_protocol::{RawJson, RpcError};
 
 use super::dialect::{Dialect, invalid};
-use crate::error::RpcError;
-use crate::message::RawJson;
-use crate::scan::Cursor;
 
 /// The members of params that the layer looks at.
 #[derive(Default)]

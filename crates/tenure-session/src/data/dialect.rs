@@ -17,10 +17,9 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tenure_protocol::data_session::{draft, extension, strawman};
+use tenure_protocol::{Error, RawJson, Reason, RpcError};
 
 use super::policy::Policy;
-use crate::error::{Error, Reason, RpcError};
-use crate::message::RawJson;
 use crate::state::{Date, Lost, State};
 
 /// A way to speak of data sessions.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tenure_protocol::RawJson;
 
 use super::dialect::Dialect;
 use super::layer::Shared;
 use super::splice::Meta;
-use crate::message::RawJson;
 use crate::port::clock::Time;
 use crate::state::{Date, State};
 

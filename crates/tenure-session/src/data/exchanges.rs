@@ -5,24 +5,22 @@
 
 use std::sync::Arc;
 
+use tenure_protocol::json::object::{self, Object};
+use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
+
 use super::asked::Cookie;
 use super::dialect::{Dialect, Verb, invalid};
-use super::echo::Echo;
+use super::echo::{self, Echo};
 use super::footing::Footing;
 use super::kinds::KindOfState;
 use super::layer::{Shared, Use};
 use super::offered::Servers;
 use super::own::{self, Said};
-use super::{echo, tools};
-use crate::bridge::rules::edit::{self, Object};
+use super::tools;
 use crate::call::{Caller, Fanout};
-use crate::error::{Reason, RpcError};
-use crate::exchange::results;
 use crate::id::Route;
-use crate::message::RawJson;
-use crate::method::Method;
 use crate::port::BoxFuture;
-use crate::port::backend::{Call, Reply};
+use crate::port::backend::Call;
 use crate::port::clock::Time;
 use crate::port::responder::Responder;
 use crate::state::{Fault, Last, Lost, State, StateId};
@@ -252,10 +250,10 @@ impl Shared {
 /// A result that will carry a cookie: no cache may give it to another, nor what was read from one state to whoever
 /// comes with another.
 fn kept_by_nobody_else(method: &Method, result: RawJson) -> RawJson {
-    if !results::is_cacheable(method) {
+    if !tenure_protocol::method::is_cacheable(method) {
         return result;
     }
-    let Some(mut members) = Object::read(edit::text(&result)) else { return result };
+    let Some(mut members) = Object::read(object::text(&result)) else { return result };
     if members.get("cacheScope").is_some() {
         members.set("cacheScope", r#""private""#);
     }

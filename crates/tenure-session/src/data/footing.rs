@@ -1,11 +1,13 @@
 //! What a call works on: the state that its handle names, or its cookie.
 
+use tenure_protocol::Reply;
+
 use super::asked::{Asked, Cookie};
 use super::kinds::KindOfState;
 use super::layer::{Shared, Use};
 use super::tools;
 use crate::id::Principal;
-use crate::port::backend::{Call, Reply};
+use crate::port::backend::Call;
 use crate::state::{Fault, Lost, State, StateId};
 
 /// What a tool call is to work on, or why it cannot be made.

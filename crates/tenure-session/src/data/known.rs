@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tenure_protocol::RpcError;
 
 use super::asked::{Asked, Cookie};
 use super::echo::Echo;
-use crate::error::RpcError;
 use crate::id::{Principal, SessionKey};
 use crate::state::{Last, StateId};
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use tenure_protocol::{RawJson, Reason, Reply, Request, RpcError};
 
 use super::asked::Asked;
 use super::dialect::{Dialect, Shown, Verb, invalid};
@@ -11,10 +12,7 @@ use super::known::Known;
 use super::layer::Shared;
 use super::policy::Policy;
 use crate::call::Caller;
-use crate::error::{Reason, RpcError};
 use crate::id::{Principal, SessionKey};
-use crate::message::{RawJson, Request};
-use crate::port::backend::Reply;
 use crate::state::{About, Fault, NewState, StateId, date};
 
 /// Data sessions on one page of a list.

@@ -26,7 +26,7 @@ mod policy;
 mod splice;
 mod tools;
 
-use crate::scan;
+use tenure_protocol::json::scan;
 
 pub use dialect::Dialect;
 pub use kinds::KindOfState;

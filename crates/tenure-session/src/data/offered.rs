@@ -3,15 +3,14 @@
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 use serde_json::json;
+use tenure_protocol::json::object::{self, Object};
+use tenure_protocol::{RawJson, Reason, Reply};
 
 use super::layer::Shared;
 use super::own::EXTENSION;
 use crate::bridge::discovery;
-use crate::bridge::rules::edit::{self, Object};
-use crate::error::Reason;
 use crate::id::Route;
-use crate::message::RawJson;
-use crate::port::backend::{Call, Reply};
+use crate::port::backend::Call;
 use crate::port::responder::Responder;
 
 /// Which servers keep data sessions themselves, by endpoint. Nobody need discover anything before they ask, so the
@@ -36,7 +35,7 @@ impl Servers {
     /// Learns from the answer to a discovery.
     pub(super) fn learn(&self, route: &Route, reply: &Reply) -> Option<bool> {
         let own = match reply {
-            Ok(discovered) => advertises(edit::text(discovered)),
+            Ok(discovered) => advertises(object::text(discovered)),
             Err(error) if error.code() == i64::from(Reason::MethodNotFound.code()) => false,
             Err(_) => return None,
         };
@@ -57,7 +56,7 @@ impl Shared {
     pub(super) fn advertise(&self, discovered: RawJson) -> RawJson {
         let offered = json!({ "features": self.policy.features, "required": self.demand() }).to_string();
         let with = |discovered: &RawJson| {
-            let mut result = Object::read(edit::text(discovered))?;
+            let mut result = Object::read(object::text(discovered))?;
             let mut capabilities = Object::read(there(&result, "capabilities"))?;
             let mut extensions = Object::read(there(&capabilities, "extensions"))?;
             extensions.set(EXTENSION, offered);

@@ -3,15 +3,14 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use tenure_protocol::json::members::{self, Found};
+use tenure_protocol::modern::{Capabilities, Capability};
+use tenure_protocol::{Error, RawJson, Request, RpcError};
 
 use super::asked::Cookie;
 use super::dialect::{Dialect, invalid};
 use super::methods::{Hints, Params};
 use crate::call::CallContext;
-use crate::error::{Error, RpcError};
-use crate::exchange::{Capabilities, Capability};
-use crate::members::{self, Found};
-use crate::message::{RawJson, Request};
 
 pub(super) use tenure_protocol::data_session::extension::EXTENSION;
 
@@ -83,7 +82,7 @@ pub(super) fn require(context: &CallContext) -> Result<(), Error> {
     let needed = [Capability::Extension(EXTENSION.into())];
     match Capabilities::parse(context.capabilities()) {
         Some(declared) => declared.require(&needed),
-        None => Err(crate::exchange::capability::missing(&needed)),
+        None => Err(tenure_protocol::modern::capability::missing(&needed)),
     }
 }
 

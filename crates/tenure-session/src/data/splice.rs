@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use crate::mention::Mention;
-use crate::message::RawJson;
-use crate::scan;
+use tenure_protocol::RawJson;
+use tenure_protocol::json::prefilter::Prefilter;
+use tenure_protocol::json::scan;
 
 /// The object with a member put in place, however deep; objects on the way are made. `None` if something on the
 /// way is there and is no object.
@@ -60,7 +60,7 @@ impl Meta {
     /// The result with the member put in place. This happens with every answer, so a result without `_meta` is not
     /// read at all.
     pub(super) fn put_into(&self, result: &RawJson) -> RawJson {
-        static META: LazyLock<Mention> = LazyLock::new(|| Mention::of("_meta"));
+        static META: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of("_meta"));
         let bytes = result.bytes();
         let plain = if META.may_be_in(bytes) { None } else { bytes.strip_prefix(b"{") };
         if let Some(rest) = plain {

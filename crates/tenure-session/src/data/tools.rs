@@ -6,17 +6,15 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use tenure_protocol::{RawJson, RpcError};
 
 use super::kinds::KindOfState;
 use super::layer::Shared;
 use super::{scan, splice};
 use crate::call::Caller;
-use crate::error::RpcError;
 use crate::id::Principal;
-use crate::message::RawJson;
 use crate::state::{About, Fault, Lost, NewState, State, StateId, date};
 
 /// The most that is listed; a model has no use for more.

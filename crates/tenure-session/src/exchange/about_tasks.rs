@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
+use tenure_protocol::json::object::{self, Object};
+use tenure_protocol::translate::notifications::{self, Filter};
+use tenure_protocol::translate::tasks::EXTENSION;
+use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RpcError};
+
 use super::exchanges::Inner;
 use super::work::Work;
-use crate::bridge::rules::edit::{self, Object};
-use crate::bridge::rules::news::{self, Filter};
-use crate::bridge::rules::tasks::EXTENSION;
-use crate::error::{Error, Reason, RpcError};
-use crate::message::{RawJson, Request};
-use crate::method::Method;
 use crate::port::BoxFuture;
-use crate::port::backend::{Call, Reply};
+use crate::port::backend::Call;
 use crate::task::{TaskId, Tasks, Whose};
 
 impl Inner {
@@ -63,7 +62,7 @@ impl Inner {
             work.acknowledged().await;
             loop {
                 for task in watch.next().await {
-                    let params = news::to_modern(Some(&task), &id);
+                    let params = notifications::to_modern(Some(&task), &id);
                     if let Err(error) = context.notify(&Method::TaskChanged, Some(&params)).await {
                         return Err(error.to_rpc());
                     }
@@ -108,20 +107,21 @@ fn knows_none(error: &RpcError) -> bool {
 }
 
 fn member<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
-    Object::read(edit::text(request.params.as_ref()?))?.get(name)
+    Object::read(object::text(request.params.as_ref()?))?.get(name)
 }
 
 /// Whether a request names a task that could be kept here.
 fn looks_like_ours(request: &Request) -> bool {
-    member(request, "taskId").and_then(edit::unquoted).is_some_and(|id| TaskId::parse(&id).is_some())
+    member(request, "taskId").and_then(object::unquoted).is_some_and(|id| TaskId::parse(&id).is_some())
 }
 
 async fn answer(tasks: &Tasks, whose: &Whose, request: &Request) -> Result<RawJson, Error> {
-    let id = member(request, "taskId").and_then(edit::unquoted);
+    let id = member(request, "taskId").and_then(object::unquoted);
     let id = id.ok_or_else(|| Error::new(Reason::InvalidParams, "taskId is missing"))?;
     match request.method {
         Method::TasksUpdate => {
-            let responses = member(request, "inputResponses").filter(|responses| edit::is_object(responses));
+            let responses =
+                member(request, "inputResponses").filter(|responses| object::is_object(responses));
             let missing = || Error::new(Reason::InvalidParams, "inputResponses is missing, or no object");
             let responses = RawJson::trusted(responses.ok_or_else(missing)?.to_owned());
             tasks.update(whose, &id, &responses).await.map(|()| RawJson::EMPTY_OBJECT)
@@ -133,9 +133,10 @@ async fn answer(tasks: &Tasks, whose: &Whose, request: &Request) -> Result<RawJs
 
 /// What a server says of itself, with the extension.
 pub(super) fn advertised(discovery: &RawJson) -> RawJson {
-    let Some(mut object) = Object::read(edit::text(discovery)) else { return discovery.clone() };
-    let mut capabilities = object.get("capabilities").and_then(Object::read).unwrap_or_else(edit::nothing);
-    let mut extensions = capabilities.get("extensions").and_then(Object::read).unwrap_or_else(edit::nothing);
+    let Some(mut object) = Object::read(object::text(discovery)) else { return discovery.clone() };
+    let mut capabilities = object.get("capabilities").and_then(Object::read).unwrap_or_else(object::nothing);
+    let mut extensions =
+        capabilities.get("extensions").and_then(Object::read).unwrap_or_else(object::nothing);
     extensions.set(EXTENSION, "{}");
     let extensions = extensions.write().into_owned();
     capabilities.set("extensions", extensions);
@@ -146,7 +147,7 @@ pub(super) fn advertised(discovery: &RawJson) -> RawJson {
 
 /// The params of a listen for what the server itself can tell.
 fn without_tasks(params: &RawJson) -> RawJson {
-    let Some(mut object) = Object::read(edit::text(params)) else { return params.clone() };
+    let Some(mut object) = Object::read(object::text(params)) else { return params.clone() };
     let Some(mut wanted) = object.get("notifications").and_then(Object::read) else { return params.clone() };
     wanted.remove("taskIds");
     let wanted = wanted.write().into_owned();
@@ -172,13 +173,13 @@ mod tests {
             ("{}", r#"{"capabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#),
         ];
         for (said, expected) in table {
-            assert_eq!(edit::text(&advertised(&RawJson::trusted(said))), expected);
+            assert_eq!(object::text(&advertised(&RawJson::trusted(said))), expected);
         }
     }
 
     #[test]
     fn the_server_is_not_asked_for_tasks_that_are_not_its_own() {
         let params = RawJson::trusted(r#"{"notifications":{"taskIds":["a"]},"_meta":{"x":1}}"#);
-        assert_eq!(edit::text(&without_tasks(&params)), r#"{"notifications":{},"_meta":{"x":1}}"#);
+        assert_eq!(object::text(&without_tasks(&params)), r#"{"notifications":{},"_meta":{"x":1}}"#);
     }
 }

@@ -3,23 +3,20 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
+use tenure_protocol::json::members;
+use tenure_protocol::json::object::{self, Object};
+use tenure_protocol::json::prefilter::Prefilter;
+use tenure_protocol::modern::capability::{self, Capability};
+use tenure_protocol::modern::result::{self, ResultType};
+use tenure_protocol::translate::codes::{self, RESOURCE_NOT_FOUND};
+use tenure_protocol::translate::questions::{self, Question};
+use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RpcError, era};
+
 use super::about_tasks;
-use super::capability::{self, Capability};
 use super::exchanges::Inner;
-use super::results::{self, ResultType};
 use super::states::{self, Bound, Brought, Held};
 use super::work::Work;
-use crate::bridge::rules::codes::{self, RESOURCE_NOT_FOUND};
-use crate::bridge::rules::edit::{self, Object};
-use crate::bridge::rules::questions::{self, Question};
-use crate::error::{Error, Reason, RpcError};
 use crate::id::Route;
-use crate::members;
-use crate::mention::Mention;
-use crate::message::{RawJson, Request};
-use crate::method::Method;
-use crate::port::backend::Reply;
-use crate::protocol;
 
 impl Inner {
     /// The reply as far as it depends on how the call went.
@@ -64,7 +61,7 @@ impl Inner {
         let bound = Bound::new(request, work.fanout.route(), &work.caller.principal);
         let expires = self.clock.now().after(self.limits.ask_timeout);
         let sealed = bound.seal(&*self.seal, &Held::Text(state), expires).map_err(|error| error.to_rpc())?;
-        Ok(set(result, "requestState", &edit::quoted(&sealed)))
+        Ok(set(result, "requestState", &object::quoted(&sealed)))
     }
 
     /// The reply with what every answer carries.
@@ -72,17 +69,16 @@ impl Inner {
         let mut result = reply?;
         let method = &request.method;
         if *method == Method::Discover {
-            result =
-                set(&result, "supportedVersions", edit::text(&RawJson::of(&protocol::served(self.eras))));
+            result = set(&result, "supportedVersions", object::text(&RawJson::of(&era::served(self.eras))));
         }
         if *method == Method::Discover && self.may_keep_tasks(route) {
             result = about_tasks::advertised(&result);
         }
         let mut caching = self.caching;
-        if results::is_cacheable(method) {
+        if tenure_protocol::method::is_cacheable(method) {
             caching = caching.of_request(request.params.as_ref());
         }
-        Ok(results::complete(method, &result, self.responder.server_info().as_ref(), caching))
+        Ok(result::complete(method, &result, self.responder.server_info().as_ref(), caching))
     }
 }
 
@@ -103,7 +99,7 @@ impl Work {
 
 /// The object with a member of another value.
 pub(super) fn set(object: &RawJson, name: &'static str, value: &str) -> RawJson {
-    let Some(mut members) = Object::read(edit::text(object)) else { return object.clone() };
+    let Some(mut members) = Object::read(object::text(object)) else { return object.clone() };
     members.set(name, Cow::Borrowed(value));
     let written = members.write().into_owned();
     RawJson::trusted(written)
@@ -123,21 +119,21 @@ fn said_in_this_era(request: &Request, error: RpcError) -> RpcError {
 
 /// The params with the state that the handler wrote in place of the sealed one.
 pub(super) fn with_state(params: &RawJson, text: &str) -> RawJson {
-    set(params, "requestState", &edit::quoted(text))
+    set(params, "requestState", &object::quoted(text))
 }
 
 /// What the params of an attempt bring from earlier ones.
 pub(super) fn brought(params: Option<&RawJson>) -> Brought {
     let state = states::brought(params).ok().flatten();
-    Brought { state, responses: responses(params).map(|answers| edit::text(&answers).to_owned()) }
+    Brought { state, responses: responses(params).map(|answers| object::text(&answers).to_owned()) }
 }
 
 /// The params of an attempt with what an earlier one had brought in place of its state. Answers that it brings itself
 /// count.
 pub(super) fn with_brought(params: Option<&RawJson>, brought: &Brought) -> Option<RawJson> {
-    let Some(mut members) = Object::read(edit::text(params?)) else { return params.cloned() };
+    let Some(mut members) = Object::read(object::text(params?)) else { return params.cloned() };
     match &brought.state {
-        Some(state) => members.set("requestState", edit::quoted(state)),
+        Some(state) => members.set("requestState", object::quoted(state)),
         None => members.remove("requestState"),
     }
     let own = members.get("inputResponses").and_then(Object::read);
@@ -153,12 +149,12 @@ pub(super) fn with_brought(params: Option<&RawJson>, brought: &Brought) -> Optio
 /// The answers that a request brings; what is no object is none.
 pub(super) fn responses(params: Option<&RawJson>) -> Option<RawJson> {
     let params = params?;
-    static MENTIONED: LazyLock<Mention> = LazyLock::new(|| Mention::of("inputResponses"));
+    static MENTIONED: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of("inputResponses"));
     if !MENTIONED.may_be_in(params.bytes()) {
         return None;
     }
     let value = members::find(params.bytes(), "inputResponses").value()?;
-    edit::is_object(value.get()).then(|| edit::part(params, value.get()))
+    object::is_object(value.get()).then(|| object::part(params, value.get()))
 }
 
 /// The error for a server that takes nothing new.

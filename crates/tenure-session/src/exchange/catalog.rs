@@ -9,13 +9,11 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tenure_protocol::json::members::{self, Found};
+use tenure_protocol::modern::header_params::HeaderParams;
+use tenure_protocol::{Error, RawJson, Request, params};
 
-use super::params::HeaderParams;
-use crate::error::Error;
 use crate::id::{Principal, Route};
-use crate::members::{self, Found};
-use crate::message::{RawJson, Request};
-use crate::rules;
 
 /// Callers whose lists are remembered, and tools of each. More are not checked.
 const MAX_CALLERS: usize = 1000;
@@ -88,7 +86,7 @@ impl Catalog {
         if !self.any.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let Some(name) = rules::tool_name(request.params.as_ref()) else { return Ok(()) };
+        let Some(name) = params::tool_name(request.params.as_ref()) else { return Ok(()) };
         let all = self.tools.lock();
         let params = all.get(&(route.clone(), principal.clone())).and_then(|tools| tools.get(&*name));
         params.map_or(Ok(()), |params| params.check(request.params.as_ref(), headers))

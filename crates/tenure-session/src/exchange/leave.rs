@@ -20,20 +20,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tenure_protocol::modern::validate::Streams;
+use tenure_protocol::params::{self, Repeat};
+use tenure_protocol::translate::questions;
+use tenure_protocol::{Method, Request};
 use tokio::time::Instant;
 
 use super::answers;
 use super::exchanges::{Exchanges, FINISHING, Inner, LEAVING, LEFT, OPEN};
-use super::ladder::Streams;
 use super::run::{Run, Turn};
 use super::states::{Bound, Held};
 use super::work::{End, Work};
-use crate::bridge::rules::questions;
 use crate::call::Stage;
 use crate::id::{Principal, Route};
-use crate::message::Request;
-use crate::method::Method;
-use crate::rules::{self, Repeat};
 
 /// How long the last answers may take on their way out.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
@@ -146,13 +145,13 @@ impl Inner {
 
     /// Whether a request may be carried out twice, as far as that is known without asking a server.
     fn is_known_to_be_safe(&self, request: &Request, route: &Route, principal: &Principal) -> bool {
-        match rules::repeat(&request.method) {
+        match params::repeat(&request.method) {
             Repeat::Safe => true,
             Repeat::Never => false,
             Repeat::AskTool => {
                 let hints = self.hints.lock();
                 let tools = hints.get(&(route.clone(), principal.clone())).and_then(Option::as_ref);
-                let name = rules::tool_name(request.params.as_ref());
+                let name = params::tool_name(request.params.as_ref());
                 name.is_some_and(|name| tools.is_some_and(|tools| tools.contains(&name)))
             }
         }
@@ -183,7 +182,7 @@ impl Inner {
             return false;
         }
         if work.is_repeatable.get().is_none() {
-            let is_repeatable = match rules::repeat(&work.request.method) {
+            let is_repeatable = match params::repeat(&work.request.method) {
                 Repeat::Safe => true,
                 Repeat::Never => false,
                 Repeat::AskTool => self.is_hinted(work).await,

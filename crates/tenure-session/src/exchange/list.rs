@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
+use tenure_protocol::{Method, params};
+
 use super::exchanges::Exchanges;
 use super::work::{State, Work};
 use crate::call::Stage;
 use crate::id::{Principal, Route};
-use crate::method::Method;
 use crate::port::clock::Time;
-use crate::rules;
 
 /// A call that is under way.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,7 +96,7 @@ fn info(work: &Arc<Work>) -> Option<ExchangeInfo> {
         route: work.fanout.route().clone(),
         method: request.method.clone(),
         tool: match request.method {
-            Method::ToolsCall => rules::tool_name(request.params.as_ref()),
+            Method::ToolsCall => params::tool_name(request.params.as_ref()),
             _ => None,
         },
         started: work.started,

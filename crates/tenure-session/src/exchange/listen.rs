@@ -4,15 +4,13 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
+use tenure_protocol::translate::notifications::{self, Filter};
+use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
 use tokio::sync::Notify;
 
-use crate::bridge::rules::news::{self, Filter};
 use crate::call::{Fanout, Listener, News};
-use crate::error::{Reason, RpcError};
 use crate::id::Route;
-use crate::message::RawJson;
-use crate::method::Method;
-use crate::port::backend::{Call, Reply};
+use crate::port::backend::Call;
 
 /// Resources whose change one listen was not told yet, beside those that it named.
 const MAX_UNTOLD: usize = 1000;
@@ -77,17 +75,20 @@ impl Listens {
         let filter = wanted.of_session(&introduction);
         // Open before it is acknowledged: from then on nothing may be missed.
         let seat = self.seat(filter.clone());
-        let said = |error: crate::Error| error.to_rpc();
+        let said = |error: tenure_protocol::Error| error.to_rpc();
         call.context.notify(&Method::Acknowledged, Some(&filter.acknowledgement(id))).await.map_err(said)?;
         loop {
             let more = seat.ear.more.notified();
             let untold = std::mem::take(&mut *seat.ear.news.lock());
             for news in News::ALL.into_iter().filter(|news| untold.lists[*news as usize]) {
-                call.context.notify(&news.method(), Some(&news::to_modern(None, id))).await.map_err(said)?;
+                call.context
+                    .notify(&news.method(), Some(&notifications::to_modern(None, id)))
+                    .await
+                    .map_err(said)?;
             }
             for uri in untold.uris {
                 let params = RawJson::of(&serde_json::json!({ "uri": uri }));
-                let params = news::to_modern(Some(&params), id);
+                let params = notifications::to_modern(Some(&params), id);
                 call.context.notify(&Method::ResourceUpdated, Some(&params)).await.map_err(said)?;
             }
             more.await;

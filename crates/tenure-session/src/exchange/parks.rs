@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use hashbrown::HashMap;
+use tenure_protocol::{Error, Reason, Reply, Request, RpcError};
 use tokio::time::Instant;
 
 use super::answers;
@@ -22,11 +23,8 @@ use super::states::{self, Bound, Held, Parked as Name};
 use super::work::{Attempt, Tasked, Work};
 use crate::budget::{Full, Peer, Resource, Share};
 use crate::call::Stage;
-use crate::error::{Error, Reason, RpcError};
 use crate::id::Principal;
-use crate::message::Request;
 use crate::port::BoxFuture;
-use crate::port::backend::Reply;
 
 impl Inner {
     /// Goes on with a call that waited.

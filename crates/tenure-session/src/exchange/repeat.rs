@@ -7,16 +7,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_protocol::modern::meta;
+use tenure_protocol::params::{self, Repeat};
+use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RpcError};
+
 use super::exchanges::Inner;
-use super::meta;
 use super::work::Work;
 use crate::call::{CallContext, Outlet, Stage};
-use crate::error::{Reason, RpcError};
-use crate::message::{RawJson, Request};
-use crate::method::Method;
 use crate::port::BoxFuture;
-use crate::port::backend::{Call, Reply};
-use crate::rules::{self, Repeat};
+use crate::port::backend::Call;
 
 /// How long to wait before each further attempt. The first comes at once: most servers are back by then.
 const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(300), Duration::from_secs(2)];
@@ -98,7 +97,7 @@ impl Inner {
 
     /// Whether the call may be carried out twice. For a tool the server has to say so, now: it may be another one.
     pub(super) async fn is_repeatable(&self, work: &Arc<Work>) -> bool {
-        match rules::repeat(&work.request.method) {
+        match params::repeat(&work.request.method) {
             Repeat::Safe => true,
             Repeat::Never => false,
             Repeat::AskTool => self.is_repeatable_tool(work).await,
@@ -106,7 +105,7 @@ impl Inner {
     }
 
     async fn is_repeatable_tool(&self, work: &Arc<Work>) -> bool {
-        let Some(name) = rules::tool_name(work.request.params.as_ref()) else { return false };
+        let Some(name) = params::tool_name(work.request.params.as_ref()) else { return false };
         for _ in 0..LIST_TRIES {
             match tokio::time::timeout(LIST_WITHIN, self.repeatable_tools(work)).await {
                 Ok(Some(tools)) => return tools.contains(&name),
@@ -130,7 +129,7 @@ impl Inner {
                     return None;
                 }
             };
-            let (tools, next) = rules::repeatable_tools(&listed);
+            let (tools, next) = params::repeatable_tools(&listed);
             found.extend(tools);
             let Some(next) = next else { break };
             cursor = Some(next);
@@ -155,6 +154,6 @@ impl Inner {
 
 impl Work {
     fn only_reads(&self) -> bool {
-        rules::repeat(&self.request.method) == Repeat::Safe
+        params::repeat(&self.request.method) == Repeat::Safe
     }
 }

@@ -16,22 +16,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tenure_protocol::modern::meta::{self, Meta};
+use tenure_protocol::modern::validate::Streams;
+use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RpcError, message};
+
 use super::answers;
 use super::exchanges::{Exchanges, Inner, LEFT, OPEN, Running};
 use super::flow::{Flow, FlowItem};
-use super::ladder::Streams;
-use super::meta::{self, Meta};
 use super::run::{Run, Source, Turn};
 use super::work::{Attempt, Origin, Work};
 use crate::call::{Caller, Outlet, Stage};
-use crate::error::{Error, Reason, RpcError};
 use crate::fingerprint::{self, Fingerprints, Relation, Seen};
 use crate::id::Route;
 use crate::kept::{CallId, Found, Kept, KeptCalls, Noted, Server};
 use crate::limits::OtherServer;
-use crate::message::{self, RawJson, Request};
-use crate::method::Method;
-use crate::port::backend::{Call, Reply};
+use crate::port::backend::Call;
 use crate::port::store::Store;
 
 /// Clients come back so soon where the next process has the socket already.

@@ -20,22 +20,20 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_protocol::modern::validate::Streams;
+use tenure_protocol::translate::notifications;
+use tenure_protocol::translate::questions::{self, Question};
+use tenure_protocol::{Error, Reason, Reply, Request, RpcError, message};
 use tokio::time::{Instant, Sleep};
 
 use super::exchanges::{Inner, Listed, Running};
 use super::flow::{Flow, FlowItem};
-use super::ladder::Streams;
 use super::repeat;
 use super::tasked::{Becoming, Wanted};
 use super::work::{End, State, Work};
-use crate::bridge::rules::news;
-use crate::bridge::rules::questions::{self, Question};
 use crate::call::Stage;
-use crate::error::{Error, Reason, RpcError};
 use crate::kept::Kept;
-use crate::message::{self, Request};
 use crate::port::BoxFuture;
-use crate::port::backend::Reply;
 
 /// What an attempt is answered with.
 #[derive(Debug)]
@@ -191,7 +189,7 @@ impl Run {
                 return Poll::Ready(match end {
                     End::ComeBack => self.come_back(),
                     End::Resume => self.send_away(),
-                    End::Leave => self.finish(Ok(news::end(&self.request.id))),
+                    End::Leave => self.finish(Ok(notifications::end(&self.request.id))),
                     End::Interrupt => self.finish(Err(shut_down())),
                 });
             }

@@ -4,23 +4,20 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_protocol::json::object::{self, Object};
+use tenure_protocol::modern::meta::Level;
+use tenure_protocol::modern::validate::Streams;
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::translate::notifications::{self, Filter};
+use tenure_protocol::{Error, Method, RawJson, Reason, Revision, RpcError, message, params};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::ladder::Streams;
-use super::meta::Level;
 use super::work::{Work, client_gone, wake};
-use crate::bridge::rules::edit::{self, Object};
-use crate::bridge::rules::news::{self, Filter};
 use crate::call::{Became, News, Stage, TaskWish};
-use crate::error::{Error, Reason, RpcError};
 use crate::id::{Principal, Route};
-use crate::message::{self, RawJson};
-use crate::method::Method;
 use crate::port::BoxFuture;
 use crate::port::clock::Time;
-use crate::protocol::{MODERN, Revision};
-use crate::rules;
 
 impl Work {
     /// What becomes of a notification of the server.
@@ -38,7 +35,7 @@ impl Work {
                 let mut state = self.state.lock();
                 state.progressed = Some(Instant::now());
                 if let Some(heard) = state.heard
-                    && rules::progress_value(params).is_none_or(|progress| progress <= heard)
+                    && params::progress_value(params).is_none_or(|progress| progress <= heard)
                 {
                     return None;
                 }
@@ -48,14 +45,14 @@ impl Work {
             }
             Method::LogMessage => {
                 let Some(Level::From(wanted)) = self.state.lock().attempt.meta.level else { return None };
-                let is_wanted = rules::log_level(params).is_none_or(|level| level >= wanted);
+                let is_wanted = params::log_level(params).is_none_or(|level| level >= wanted);
                 is_wanted.then(|| message::write_notification(method, params))
             }
             Method::ToolsListChanged => self.tell(News::Tools),
             Method::PromptsListChanged => self.tell(News::Prompts),
             Method::ResourcesListChanged => self.tell(News::Resources),
             Method::ResourceUpdated => {
-                if let Some(uri) = rules::subscription_uri(params) {
+                if let Some(uri) = params::subscription_uri(params) {
                     self.fanout.resource_updated(&uri);
                 }
                 None
@@ -70,9 +67,9 @@ impl Work {
     /// The params of an acknowledgement with the tasks of ours that the listen hears of.
     fn with_watched(&self, params: Option<&RawJson>) -> Option<RawJson> {
         let ids = RawJson::of(&Some(&self.state.lock().watched).filter(|ids| !ids.is_empty())?);
-        let mut object = Object::read(edit::text(params?))?;
+        let mut object = Object::read(object::text(params?))?;
         let mut heard = object.get("notifications").and_then(Object::read)?;
-        heard.set("taskIds", edit::text(&ids));
+        heard.set("taskIds", object::text(&ids));
         let heard = heard.write().into_owned();
         object.set("notifications", heard);
         Some(RawJson::trusted(object.write().into_owned()))
@@ -88,13 +85,15 @@ impl Work {
             (filter.prompts, News::Prompts),
             (filter.resources, News::Resources),
         ];
-        let lists = lists
-            .into_iter()
-            .filter(|(is_watched, _)| *is_watched)
-            .map(|(_, news)| message::write_notification(&news.method(), Some(&news::to_modern(None, id))));
+        let lists = lists.into_iter().filter(|(is_watched, _)| *is_watched).map(|(_, news)| {
+            message::write_notification(&news.method(), Some(&notifications::to_modern(None, id)))
+        });
         let resources = filter.uris.iter().map(|uri| {
             let params = RawJson::of(&serde_json::json!({ "uri": uri }));
-            message::write_notification(&Method::ResourceUpdated, Some(&news::to_modern(Some(&params), id)))
+            message::write_notification(
+                &Method::ResourceUpdated,
+                Some(&notifications::to_modern(Some(&params), id)),
+            )
         });
         let messages: Vec<Bytes> = lists.chain(resources).collect();
         let mut state = self.state.lock();
@@ -164,12 +163,12 @@ impl Unsaid {
 
 /// The params of a progress report under the token of the attempt that hears it.
 fn with_token(params: &RawJson, token: &RawJson) -> RawJson {
-    let Some(mut object) = Object::read(edit::text(params)) else { return params.clone() };
-    if object.get("progressToken") == Some(edit::text(token)) {
+    let Some(mut object) = Object::read(object::text(params)) else { return params.clone() };
+    if object.get("progressToken") == Some(object::text(token)) {
         return params.clone();
     }
-    object.set("progressToken", edit::text(token));
-    edit::kept(params, object.write())
+    object.set("progressToken", object::text(token));
+    object::kept(params, object.write())
 }
 
 /// What may come on the stream of a listen.

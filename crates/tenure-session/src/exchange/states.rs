@@ -9,13 +9,12 @@ use std::sync::LazyLock;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
+use tenure_protocol::json::members::{self, Found};
+use tenure_protocol::json::prefilter::Prefilter;
+use tenure_protocol::modern::digest::Digest;
+use tenure_protocol::{Error, RawJson, Reason, Request};
 
-use super::digest::Digest;
-use crate::error::{Error, Reason};
 use crate::id::{Principal, Route};
-use crate::members::{self, Found};
-use crate::mention::Mention;
-use crate::message::{RawJson, Request};
 use crate::port::clock::Time;
 use crate::port::seal::Seal;
 
@@ -143,7 +142,7 @@ fn read(plain: &[u8], now: Time) -> Option<Held> {
 pub(crate) fn brought(params: Option<&RawJson>) -> Result<Option<String>, Error> {
     let Some(params) = params else { return Ok(None) };
     // Nearly every request is a first attempt.
-    static MENTIONED: LazyLock<Mention> = LazyLock::new(|| Mention::of("requestState"));
+    static MENTIONED: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of("requestState"));
     if !MENTIONED.may_be_in(params.bytes()) {
         return Ok(None);
     }
@@ -169,8 +168,8 @@ pub(crate) fn invalid() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::RequestId;
-    use crate::method::Method;
+    use tenure_protocol::Method;
+    use tenure_protocol::RequestId;
 
     /// Binds by a checksum, which is enough to see what a state is bound to.
     struct Plain;

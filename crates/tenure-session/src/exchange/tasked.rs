@@ -13,27 +13,23 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tenure_protocol::modern::capability::Capability;
+use tenure_protocol::modern::meta::Meta;
+use tenure_protocol::modern::result::ResultType;
+use tenure_protocol::modern::validate::Streams;
+use tenure_protocol::translate::questions;
+use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RequestId, RpcError, params};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::capability::Capability;
 use super::exchanges::{Inner, Listed};
-use super::ladder::Streams;
-use super::meta::Meta;
 use super::parks::LAST_WORDS;
-use super::results::ResultType;
 use super::resume::other_server;
 use super::run::{Run, Turn, panicked};
 use super::work::{self, Asked, Attempt, End, Origin, Tasked, Wish, Work};
-use crate::bridge::rules::questions;
 use crate::call::{Became, CallContext, Caller, Stage, TaskWish};
-use crate::error::{Error, Reason, RpcError};
-use crate::id::RequestId;
-use crate::message::{RawJson, Request};
-use crate::method::Method;
 use crate::port::BoxFuture;
-use crate::port::backend::{Call, Reply};
-use crate::rules;
+use crate::port::backend::Call;
 use crate::task::{self, Begun, Live, TaskCall, Whose};
 
 /// How often a server may ask for input by the result of a call that is a task.
@@ -168,7 +164,7 @@ impl Run {
         };
         let becoming = self.becoming.get_or_insert_with(|| {
             let (tasks, whose) = (tasks.clone(), self.work.whose());
-            let tool = rules::tool_name(self.request.params.as_ref()).unwrap_or_default();
+            let tool = params::tool_name(self.request.params.as_ref()).unwrap_or_default();
             let server = params.is_some().then(|| self.inner.server_at(self.work.fanout.route())).flatten();
             let call = TaskCall { tool, params, server };
             Box::pin(async move { tasks.begin(whose, call, wish).await })

@@ -9,26 +9,22 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tenure_protocol::modern::capability::{self, Capability};
+use tenure_protocol::modern::meta::Meta;
+use tenure_protocol::modern::validate::Streams;
+use tenure_protocol::translate::questions::{self, KeyedBy, Question};
+use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RpcError, params};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::capability::{self, Capability};
 use super::exchanges::Listed;
-use super::ladder::Streams;
 use super::limits::ExchangeLimits;
-use super::meta::Meta;
 use super::states::Parked;
-use crate::bridge::rules::questions::{self, KeyedBy, Question};
 use crate::budget::{Resource, Taken};
 use crate::call::{Became, Caller, Fanout, TaskWish};
-use crate::error::{Error, Reason, RpcError};
 use crate::kept::Kept;
-use crate::message::{RawJson, Request};
-use crate::method::Method;
-use crate::port::backend::Reply;
 use crate::port::clock::Time;
-use crate::rules;
 use crate::task::Live;
 
 /// A call.
@@ -265,7 +261,7 @@ impl Work {
     pub(super) fn begins_again(&self) {
         let mut state = self.state.lock();
         let reported = state.reported.take();
-        let heard = rules::progress_value(reported.as_ref());
+        let heard = params::progress_value(reported.as_ref());
         state.heard = [state.heard, heard].into_iter().flatten().reduce(f64::max);
     }
 

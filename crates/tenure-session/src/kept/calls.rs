@@ -7,17 +7,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
+use tenure_protocol::{Error, Method, Reason, Request};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::id::CallId;
 use super::record::{CallRecord, Head, Server};
-use crate::error::{Error, Reason};
 use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::id::{Principal, Route, SessionKey};
-use crate::message::Request;
-use crate::method::Method;
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Durability, Expected, RecordKey, Space, Store, StoreError, Version};
 use crate::runtime::{finish, remove};

@@ -9,8 +9,9 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use tenure_protocol::RequestId;
 
-use crate::id::{Principal, RequestId, Route, SessionId, SessionKey, StreamId};
+use crate::id::{Principal, Route, SessionId, SessionKey, StreamId};
 use crate::limits::Jitter;
 
 const PREFIX: &str = "call-";

@@ -2,13 +2,12 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use tenure_protocol::json::object;
+use tenure_protocol::{Method, RawJson, Request, RequestId};
 
-use crate::bridge::rules::edit;
 use crate::fingerprint::Fingerprint;
 use crate::framed::{self, Unreadable};
-use crate::id::{RequestId, Route};
-use crate::message::{RawJson, Request};
-use crate::method::Method;
+use crate::id::Route;
 
 const FORMAT: u8 = 1;
 
@@ -54,7 +53,7 @@ impl Head {
             route: route.name().map(str::to_owned),
             id: String::from_utf8_lossy(request.id.raw()).into_owned(),
             method: request.method.as_str().to_owned(),
-            params: request.params.as_ref().map(|params| edit::text(params).to_owned()),
+            params: request.params.as_ref().map(|params| object::text(params).to_owned()),
             begun,
             server,
         }
@@ -114,7 +113,7 @@ mod tests {
         }
         let request = head().request().unwrap();
         assert_eq!((request.id, request.method), (RequestId::from_number(7), Method::ToolsCall));
-        assert_eq!(edit::text(&request.params.unwrap()), r#"{ "name":"dig" }"#);
+        assert_eq!(object::text(&request.params.unwrap()), r#"{ "name":"dig" }"#);
     }
 
     #[test]

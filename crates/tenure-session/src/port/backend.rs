@@ -8,12 +8,12 @@
 
 use std::sync::Arc;
 
+use tenure_protocol::message::Reply;
+use tenure_protocol::{Notification, RawJson, Request, Revision, RpcError};
+
 use super::BoxFuture;
 use super::responder::Responder;
-use crate::error::RpcError;
 use crate::id::Route;
-use crate::message::{Notification, RawJson, Request};
-use crate::protocol::Revision;
 use crate::runtime::{CallContext, Fanout, Outlet};
 
 /// Why a link is opened.
@@ -55,9 +55,6 @@ impl std::fmt::Debug for Opened {
         f.debug_struct("Opened").field("result", &self.result).finish_non_exhaustive()
     }
 }
-
-/// The answer to a request: its result, or the error object.
-pub type Reply = Result<RawJson, RpcError>;
 
 /// One request for a backend.
 #[derive(Debug)]

@@ -4,11 +4,12 @@
 //! other: a listen acknowledges, speaks through the context of its call as long as it lasts, and is answered when it
 //! ends. Whatever belongs to a request goes through its [`CallContext`](crate::call::CallContext).
 
+use tenure_protocol::{RawJson, Reply};
+
 use super::BoxFuture;
-use super::backend::{Call, Reply};
+use super::backend::Call;
 use crate::call::Fanout;
 use crate::id::Route;
-use crate::message::RawJson;
 
 /// Answers exchanges.
 ///

@@ -2,11 +2,11 @@
 //! server has open. Each change is made to the version that was read, or again.
 
 use serde::{Deserialize, Serialize};
+use tenure_protocol::Error;
 
 use super::due::{self, IdleTtl};
 use super::sessions::{Sessions, store_failed};
 use super::settings::{Metadata, Settings, check_size};
-use crate::error::Error;
 use crate::id::SessionKey;
 use crate::limits::Limits;
 use crate::port::clock::Time;

@@ -5,15 +5,11 @@
 
 use std::sync::Arc;
 
+use tenure_protocol::{Error, Method, RawJson, Reason, Reply, RequestId, Response, RpcError, message};
 use tokio::sync::oneshot;
 
 use super::session::{InFlight, Session, State, ended_error};
 use super::stream::Origin;
-use crate::error::{Error, Reason, RpcError};
-use crate::id::RequestId;
-use crate::message::{self, RawJson, Response};
-use crate::method::Method;
-use crate::port::backend::Reply;
 
 /// A question that waits for the client's answer.
 pub(super) struct Ask {

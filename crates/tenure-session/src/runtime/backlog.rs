@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_protocol::{RequestId, message};
 use tokio::time::Instant;
 
 use super::session::{Session, State};
 use super::stream::{Known, MAX_TAIL_BYTES, Stream, Tailed};
-use crate::id::{Position, RequestId, StreamId};
-use crate::message;
+use crate::id::{Position, StreamId};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{NewEvent, Place};
 

@@ -12,6 +12,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_protocol::params::{self, LogLevel};
+use tenure_protocol::{
+    Error, Message, Method, RawJson, Reason, Reply, Request, RequestId, RpcError, message,
+};
 use tokio::time::{Instant, Sleep};
 
 use super::backlog::{self, Noted};
@@ -21,15 +25,12 @@ use super::relink::{self, Placed};
 use super::session::{InFlight, Session, State};
 use super::stream::{Stream, too_large};
 use crate::call::{CallContext, Caller, Collect};
-use crate::error::{Error, Reason, RpcError};
-use crate::id::{Position, RequestId, StreamId};
-use crate::message::{self, Message, RawJson, Request};
-use crate::method::Method;
+use crate::id::{Position, StreamId};
 use crate::phase::Phase;
 use crate::port::BoxFuture;
-use crate::port::backend::{Call, Link, Reply};
+use crate::port::backend::{Call, Link};
 use crate::port::store::Place;
-use crate::rules::{self, Admission, LogLevel};
+use crate::rules::{self, Admission};
 
 /// The longest uri that can be watched; it is kept as long as the session.
 const MAX_URI_BYTES: usize = 8 << 10;
@@ -144,7 +145,7 @@ impl Session {
         caller: Caller,
         stream: Option<StreamId>,
     ) -> Result<Admitted, Error> {
-        rules::check_progress_token(request.params.as_ref())?;
+        params::check_progress_token(request.params.as_ref())?;
         let now = self.inner.clock.now();
         let limits = &self.inner.limits;
         let afterwards = afterwards(&request);
@@ -157,7 +158,7 @@ impl Session {
                     let echoes = || state.link.as_ref().is_some_and(|link| link.echoes_cookies());
                     // Answered here, unless the answer has to bring back a cookie.
                     if state.phase != Phase::Initialized
-                        || !rules::has_meta(request.params.as_ref())
+                        || !params::has_meta(request.params.as_ref())
                         || !echoes()
                     {
                         return Ok(Admitted::Done);
@@ -402,11 +403,11 @@ impl State {
 }
 
 fn afterwards(request: &Request) -> Afterwards {
-    let uri = || rules::subscription_uri(request.params.as_ref()).map(String::into_boxed_str);
+    let uri = || params::subscription_uri(request.params.as_ref()).map(String::into_boxed_str);
     let found = match request.method {
         Method::ResourcesSubscribe => uri().map(Afterwards::Subscribe),
         Method::ResourcesUnsubscribe => uri().map(Afterwards::Unsubscribe),
-        Method::LoggingSetLevel => rules::log_level(request.params.as_ref()).map(Afterwards::SetLevel),
+        Method::LoggingSetLevel => params::log_level(request.params.as_ref()).map(Afterwards::SetLevel),
         _ => None,
     };
     found.unwrap_or(Afterwards::Nothing)

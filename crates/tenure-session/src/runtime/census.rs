@@ -19,10 +19,10 @@ use weight::Weights;
 pub(crate) use weight::{Resizing, Weight};
 
 use crate::budget::{self, Budget};
-use crate::error::{Error, Reason};
 use crate::id::{Principal, SessionKey};
 use crate::limits::Limits;
 use crate::port::store::{Record, Space, Store, StoreError};
+use tenure_protocol::{Error, Reason};
 
 /// Records that are counted at a time.
 const PAGE: usize = 256;

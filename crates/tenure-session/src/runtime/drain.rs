@@ -13,17 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tenure_protocol::params::{self, Repeat};
+use tenure_protocol::{Error, Reason, Request, RequestId, RpcError, message};
 use tokio::time::Instant;
 
 use super::session::{InFlight, Session, State};
 use super::sessions::{Inner, Sessions};
 use super::stream::Known;
 use crate::call::Collect;
-use crate::error::{Error, Reason, RpcError};
-use crate::id::{Position, RequestId};
-use crate::message::{self, Request};
+use crate::id::Position;
 use crate::port::store::Durability;
-use crate::rules::{self, Repeat};
 
 /// What requests get whose answers are about to come as JSON, when nothing else holds the end up.
 const MOMENT: Duration = Duration::from_millis(250);
@@ -274,7 +273,7 @@ impl Session {
     fn ask_for_hints(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
-            let decides = |call: &InFlight| rules::repeat(&call.method) == Repeat::AskTool && !call.is_held;
+            let decides = |call: &InFlight| params::repeat(&call.method) == Repeat::AskTool && !call.is_held;
             let asks = state.end.is_none() && state.calls.values().any(decides);
             if !asks || !matches!(state.hints, Hints::Unknown) {
                 return;
@@ -294,13 +293,13 @@ impl Session {
     /// Whether a request that comes during a stop may be repeated, as far as that is known without asking a server: a
     /// server that was asked because of another session says the same here.
     pub(super) fn is_known_to_be_safe(&self, request: &Request) -> bool {
-        match rules::repeat(&request.method) {
+        match params::repeat(&request.method) {
             Repeat::Safe => true,
             Repeat::Never => false,
             Repeat::AskTool => {
                 let safe = self.inner.safe_tools.lock();
                 let tools = safe.get(&(self.route.clone(), self.owner.clone()));
-                let name = rules::tool_name(request.params.as_ref());
+                let name = params::tool_name(request.params.as_ref());
                 name.is_some_and(|name| tools.is_some_and(|tools| tools.contains(&name)))
             }
         }
@@ -311,14 +310,14 @@ impl Session {
         if !self.inner.outlives_us() || call.collect == Collect::Here || !state.can_come_back(call) {
             return Fate::Interrupted;
         }
-        match rules::repeat(&call.method) {
+        match params::repeat(&call.method) {
             _ if call.is_held => Fate::Left,
             Repeat::Safe => Fate::Left,
             Repeat::Never => Fate::Interrupted,
             Repeat::AskTool => match &state.hints {
                 Hints::Unknown | Hints::Asked => Fate::Undecided,
                 Hints::Known(tools) => {
-                    let name = rules::tool_name(call.params.as_ref());
+                    let name = params::tool_name(call.params.as_ref());
                     if name.is_some_and(|name| tools.contains(&name)) {
                         Fate::Left
                     } else {

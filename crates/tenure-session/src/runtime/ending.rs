@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tenure_protocol::{Error, Kind, RpcError, message};
 use tokio::task::JoinHandle;
 
 use super::deadline::Due;
@@ -14,9 +15,7 @@ use super::operate;
 use super::session::{Session, State, ended_error};
 use super::sessions::{Inner, Sessions, store_failed};
 use super::wake::{self, Dormant};
-use crate::error::{Error, Kind, RpcError};
 use crate::id::{Principal, SessionId, SessionKey, StreamId};
-use crate::message;
 use crate::phase::Step;
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};

@@ -5,9 +5,10 @@
 //! look at the account. They are counted whether or not they fit. If the client then holds more than it may, no more than a
 //! block waits for the store, and what a reader has not read is left to the log.
 
+use tenure_protocol::{Error, Reason};
+
 use super::session::State;
 use crate::budget::{Full, Resource, Share, Taken};
-use crate::error::{Error, Reason};
 
 /// How many bytes of events wait uncounted, in the outbox and for each reader, and by how many they are counted.
 const BLOCK: usize = 64 << 10;

@@ -3,18 +3,16 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use tenure_protocol::{
+    Error, Method, Notification, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError,
+};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::relink;
 use super::session::Session;
 use super::sessions::{Inner, Versioned};
-use crate::error::{Error, Reason, RpcError};
-use crate::id::RequestId;
-use crate::message::{Notification, RawJson, Request};
-use crate::method::Method;
 use crate::phase::Phase;
-use crate::port::backend::{Call, Link, Open, Reply};
-use crate::protocol::Revision;
+use crate::port::backend::{Call, Link, Open};
 
 impl Inner {
     /// Opens a link and gives it to the session. Returns what the server said, and the revision it speaks.

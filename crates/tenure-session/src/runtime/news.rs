@@ -5,14 +5,13 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
+use tenure_protocol::{Method, RawJson, message};
 
 use super::session::Session;
 use super::sessions::Inner;
 use super::stream::Origin;
 use crate::call::{Listener, News};
 use crate::id::{Route, SessionId};
-use crate::message::{self, RawJson};
-use crate::method::Method;
 use crate::phase::Phase;
 use crate::port::clock::Time;
 

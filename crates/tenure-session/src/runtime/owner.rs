@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_protocol::params::{self, LogLevel};
+use tenure_protocol::{Error, Method, RawJson, Request, RequestId, message};
+
 use super::session::Session;
 use super::stream::Origin;
 use crate::call::{CallContext, Caller};
-use crate::error::Error;
-use crate::id::{RequestId, Route};
-use crate::message::{self, RawJson, Request};
-use crate::method::Method;
-use crate::rules::{self, LogLevel};
+use crate::id::Route;
 
 impl Session {
     /// The params of `initialize`.
@@ -78,7 +77,7 @@ impl Session {
         match method {
             Method::LogMessage => {
                 let wanted = self.state.lock().log_level.unwrap_or(LogLevel::Debug);
-                if rules::log_level(params).is_some_and(|level| level < wanted) {
+                if params::log_level(params).is_some_and(|level| level < wanted) {
                     return Ok(());
                 }
             }

@@ -12,15 +12,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_protocol::{Error, Method, RawJson, Reason, message};
 
 use super::session::{Session, State};
 use super::stream::{Known, Slot, Stream};
-use crate::error::{Error, Reason};
 use crate::event_id::EventId;
 use crate::id::{Position, StreamId};
 use crate::limits::{OnGap, UnknownEventId};
-use crate::message::{self, RawJson};
-use crate::method::Method;
 use crate::port::store::{Event, Place, ReadLimit, StoreError, Stored, Stretch};
 
 /// How much is read from the store at a time.

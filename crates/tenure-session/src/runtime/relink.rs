@@ -9,17 +9,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tenure_protocol::params::{self, Repeat};
+use tenure_protocol::{Error, RawJson, Reason, Request, RequestId, RpcError, message};
 use tokio::sync::watch;
 
 use super::link::not_started;
 use super::session::{Session, State};
 use crate::call::{CallContext, Caller, Fanout, Outlet};
-use crate::error::{Error, Reason, RpcError};
-use crate::id::RequestId;
-use crate::message::{self, RawJson, Request};
 use crate::port::BoxFuture;
 use crate::port::backend::{Call, Link, Open, Opening};
-use crate::rules::{self, Repeat};
 
 /// Links that may be lost under one request before it is given up. More than one, since servers that die together do not
 /// die at the same moment; not many, since it may be the request that kills them.
@@ -100,7 +98,7 @@ impl Session {
                 })
             };
             let Some(request) = request else { return Err(RpcError::server_lost()) };
-            let repeat = if refused { Repeat::Safe } else { rules::repeat(&request.method) };
+            let repeat = if refused { Repeat::Safe } else { params::repeat(&request.method) };
             if repeat == Repeat::Never {
                 return Err(RpcError::server_lost());
             }
@@ -112,7 +110,7 @@ impl Session {
                 return Err(if repeat == Repeat::Safe { error.to_rpc() } else { RpcError::server_lost() });
             }
             if repeat == Repeat::AskTool {
-                let name = rules::tool_name(request.params.as_ref());
+                let name = params::tool_name(request.params.as_ref());
                 let tools = session.repeatable_tools().await;
                 if !name.is_some_and(|name| tools.contains(&name)) {
                     return Err(RpcError::server_lost());
@@ -235,7 +233,7 @@ impl Session {
         let open = Open { params, revision, opening: Opening::Wake, route, outlet, fanout };
         let (result, _) = self.inner.open_link(self, open).await.map_err(not_started)?;
         self.greet().await;
-        let changed = rules::changed_lists(&before, &result);
+        let changed = params::changed_lists(&before, &result);
         {
             let mut state = self.state.lock();
             self.check_alive(&state)?;

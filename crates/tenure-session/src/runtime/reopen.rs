@@ -6,16 +6,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tenure_protocol::params::{self, Repeat};
+use tenure_protocol::{Incoming, Message, Method, RawJson, Reason, Request, RequestId, RpcError, message};
 
 use super::backlog::{self, Noted};
 use super::session::{InFlight, Session, State};
 use crate::call::Collect;
-use crate::error::{Reason, RpcError};
-use crate::id::{Position, RequestId, StreamId};
-use crate::message::{self, Incoming, Message, RawJson, Request};
-use crate::method::Method;
+use crate::id::{Position, StreamId};
 use crate::port::store::{NewEvent, Place, ReadLimit, StoreError, Surveyed};
-use crate::rules::{self, Repeat};
 
 /// How much of a stream is read at a time.
 const STRETCH: ReadLimit = ReadLimit { events: 256, bytes: 1 << 20 };
@@ -102,12 +100,12 @@ impl Reopened {
             Ok(Message::Request(asked)) => self.asked.push(asked.id),
             // Taken back already, at an earlier wake or by the server itself.
             Ok(Message::Notification(told)) if told.method == Method::Cancelled => {
-                let id = rules::cancelled_id(told.params.as_ref());
+                let id = params::cancelled_id(told.params.as_ref());
                 self.asked.retain(|asked| Some(asked) != id.as_ref());
             }
             Ok(Message::Notification(told)) if told.method == Method::Progress => {
                 let before = self.progress.unwrap_or(f64::NEG_INFINITY);
-                let told = rules::progress_value(told.params.as_ref());
+                let told = params::progress_value(told.params.as_ref());
                 self.progress = told.map(|told| told.max(before)).or(self.progress);
             }
             _ => {}
@@ -193,7 +191,7 @@ impl Session {
         let resuming = async move {
             let mut tools = None;
             for resumed in resumed {
-                let safe = match rules::repeat(&resumed.request.method) {
+                let safe = match params::repeat(&resumed.request.method) {
                     _ if resumed.is_held => true,
                     Repeat::Never => false,
                     Repeat::Safe => true,
@@ -201,7 +199,7 @@ impl Session {
                         if tools.is_none() {
                             tools = Some(session.repeatable_tools().await);
                         }
-                        let name = rules::tool_name(resumed.request.params.as_ref());
+                        let name = params::tool_name(resumed.request.params.as_ref());
                         name.is_some_and(|name| tools.as_ref().is_some_and(|tools| tools.contains(&name)))
                     }
                 };
@@ -228,7 +226,7 @@ impl Session {
             for _ in 0..MAX_PAGES {
                 match self.inquire(&link, Method::ToolsList, &params).await {
                     Ok(result) => {
-                        let (tools, next) = rules::repeatable_tools(&result);
+                        let (tools, next) = params::repeatable_tools(&result);
                         found.extend(tools);
                         let Some(next) = next else { return found };
                         params = RawJson::of(&serde_json::json!({ "cursor": next }));

@@ -24,7 +24,7 @@ impl Session {
         let limits = &self.inner.limits;
         let delivered = state.delivered();
         self.saved_delivery.store(delivered, Ordering::Relaxed);
-        let raw = |json: &crate::message::RawJson| json.read().expect("the handshake was JSON");
+        let raw = |json: &tenure_protocol::RawJson| json.read().expect("the handshake was JSON");
         let is_unheard = self.is_unheard();
         let (ttl_ms, idle_ms) = if is_unheard { handshake::NOTED } else { settings.ttl.noted(limits) };
         let record = SessionRecord {

@@ -7,13 +7,12 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tenure_protocol::{Error, RawJson, Reason};
 
 use super::sessions::Inner;
-use crate::error::{Error, Reason};
 use crate::fingerprint::{self, Fingerprint, Fingerprints, Relation, Seen};
 use crate::id::{Route, SessionKey};
 use crate::limits::OtherServer;
-use crate::message::RawJson;
 use crate::record::SessionRecord;
 
 /// The servers behind the endpoints of this process.

@@ -9,6 +9,8 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tenure_protocol::params::{self, LogLevel};
+use tenure_protocol::{Error, Method, Notification, RawJson, Reason, RequestId, Revision, RpcError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,18 +26,14 @@ use super::sessions::Inner;
 use super::settings::Settings;
 use super::stream::{Outbox, Stream};
 use crate::call::Collect;
-use crate::error::{Error, Reason, RpcError};
 use crate::event_id::{EventId, EventNames, EventSecret};
-use crate::id::{Position, Principal, RequestId, Route, SessionId, SessionKey, StreamId};
-use crate::message::{Notification, RawJson};
-use crate::method::Method;
+use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::phase::{Phase, Step};
 use crate::port::backend::Link;
 use crate::port::clock::Time;
 use crate::port::store::{Epoch, Keep, Kept, Version};
-use crate::protocol::Revision;
 use crate::record::End;
-use crate::rules::{self, Heard, LogLevel};
+use crate::rules::{self, Heard};
 
 /// The longest that a session is left alone, however far its next deadline is.
 const MAX_REST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -375,7 +373,7 @@ impl Session {
                     id: id.clone(),
                     method: call.method.clone(),
                     tool: match call.method {
-                        Method::ToolsCall => rules::tool_name(call.params.as_ref()),
+                        Method::ToolsCall => params::tool_name(call.params.as_ref()),
                         _ => None,
                     },
                     started: call.started,
@@ -553,7 +551,7 @@ impl InFlight {
 
     /// Whether the client has already heard of this progress, before the request was run once more.
     pub(super) fn repeats_progress(&mut self, params: Option<&RawJson>) -> bool {
-        let Some(value) = rules::progress_value(params) else { return false };
+        let Some(value) = params::progress_value(params) else { return false };
         let heard = self.progress_floor.is_some_and(|floor| value <= floor);
         if self.is_again && heard {
             return true;

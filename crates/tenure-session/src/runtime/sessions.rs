@@ -9,6 +9,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use tenure_protocol::{Error, Reason, Request, Revision, message};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -29,17 +30,14 @@ use super::sweep;
 use super::wake::{self, Waking};
 use crate::budget::Share;
 use crate::call::{Fanout, Hub};
-use crate::error::{Error, Reason};
 use crate::event_id::EventSecret;
 use crate::fingerprint::Fingerprints;
 use crate::id::{NodeId, Principal, Route, SessionId, SessionKey};
 use crate::limits::Limits;
-use crate::message::{self, Request};
 use crate::phase::Step;
 use crate::port::backend::{Backend, Open, Opening};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{RecordKey, Store, StoreError, Trouble};
-use crate::protocol::Revision;
 use crate::supervise::{Avoided, Loops};
 
 /// All sessions of a process, as one of its endpoints sees them. Cheap to clone.

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tenure_protocol::{Error, Reason};
 
 use super::due::IdleTtl;
 use super::finish::finish;
 use super::session::Session;
-use crate::error::{Error, Reason};
 use crate::limits::Limits;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
 

@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_protocol::{Error, Reason, RequestId, message};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -17,9 +18,7 @@ use super::backlog::Noted;
 use super::drain::draining;
 use super::held::Waiting;
 use super::session::{Session, State};
-use crate::error::{Error, Reason};
-use crate::id::{Position, RequestId, StreamId};
-use crate::message;
+use crate::id::{Position, StreamId};
 use crate::port::store::{Kept, NewEvent, Place, ReadLimit, StoreError, Stored};
 
 /// Bytes that a stream keeps at hand for its reader, at most; one event always fits.

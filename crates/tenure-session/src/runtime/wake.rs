@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tenure_protocol::params::{self, LogLevel};
+use tenure_protocol::{Error, Kind, Method, RawJson, Reason, Revision, message};
 use tokio::sync::watch;
 
 use super::deadline::Due;
@@ -25,18 +27,13 @@ use super::settings::Settings;
 use super::stream::{Origin, Stream};
 use crate::budget::Share;
 use crate::call::Fanout;
-use crate::error::{Error, Kind, Reason};
 use crate::event_id::EventSecret;
 use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
-use crate::message::{self, RawJson};
-use crate::method::Method;
 use crate::phase::Phase;
 use crate::port::backend::{Open, Opening};
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
-use crate::protocol::Revision;
 use crate::record::{End, Kept, SessionRecord};
-use crate::rules::{self, LogLevel};
 
 /// How far stream numbers leap: more than a session begins between two syncs of a disk.
 const STREAM_LEAP: u32 = 1 << 10;
@@ -313,7 +310,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId, share: Option<Share>) -> Result
     }
     // Not earlier: a session whose server does not start sleeps on, and its requests are still held.
     Reopened::begin_held(&session, &reopened).await.map_err(store_failed)?;
-    let changed = rules::changed_lists(&RawJson::of(&record.initialize_result), &result);
+    let changed = params::changed_lists(&RawJson::of(&record.initialize_result), &result);
     session.greet().await;
     let (value, deadline) = {
         let mut state = session.state.lock();

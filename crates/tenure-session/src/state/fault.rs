@@ -1,8 +1,9 @@
 //! What can go wrong with a state.
 
+use tenure_protocol::{Error, Reason};
+
 use super::record::Edition;
 use crate::budget;
-use crate::error::{Error, Reason};
 use crate::port::store::StoreError;
 
 /// Why there is no state under a name.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use tenure_protocol::Reason;
+
 use super::fault::{Fault, Lost};
 use super::held::Seen;
 use super::name::{Kind, StateId, first_key, is_of};
 use super::record::{About, Edition, StateRecord};
 use super::states::{Inner, States, label};
-use crate::error::Reason;
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::Time;
 use crate::port::store::Space;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_protocol::{Error, Reason};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -14,7 +15,6 @@ use super::name::{Kind, StateId};
 use super::record::{About, Head, StateRecord, Unreadable};
 use super::sweep;
 use crate::budget::{Budget, Peer};
-use crate::error::{Error, Reason};
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Stored};

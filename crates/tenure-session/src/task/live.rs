@@ -8,18 +8,17 @@ use std::time::Duration;
 
 use hashbrown::HashSet;
 use parking_lot::Mutex;
+use tenure_protocol::json::object;
+use tenure_protocol::translate::questions::{self, Question};
+use tenure_protocol::{RawJson, Reply};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::TaskId;
 use super::record::{End, Head, Holds};
 use super::tasks::{Inner, Whose};
-use crate::bridge::rules::edit;
-use crate::bridge::rules::questions::{self, Question};
 use crate::id::SessionKey;
 use crate::kept::Server;
-use crate::message::RawJson;
-use crate::port::backend::Reply;
 use crate::port::clock::Time;
 use crate::port::store::Version;
 
@@ -92,7 +91,7 @@ impl Live {
     /// What its client is told of it first.
     pub(crate) fn created(&self) -> RawJson {
         let task = self.head.write(&self.id, Holds::Nothing);
-        RawJson::trusted(edit::text(&task).replacen('{', r#"{"resultType":"task","#, 1))
+        RawJson::trusted(object::text(&task).replacen('{', r#"{"resultType":"task","#, 1))
     }
 
     /// Puts a question; its client will find it when it asks for the task.
@@ -206,8 +205,8 @@ impl std::fmt::Debug for Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::rules::tasks::Status;
-    use crate::method::Method;
+    use tenure_protocol::Method;
+    use tenure_protocol::translate::tasks::Status;
 
     #[tokio::test]
     async fn a_question_after_the_end_is_answered_too() {

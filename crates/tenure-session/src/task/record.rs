@@ -2,15 +2,14 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use tenure_protocol::json::object;
+use tenure_protocol::translate::tasks::Status;
+use tenure_protocol::{RawJson, RpcError};
 
 use super::TaskId;
-use crate::bridge::rules::edit;
-use crate::bridge::rules::tasks::Status;
-use crate::error::RpcError;
 use crate::framed;
 use crate::id::{Principal, Route};
 use crate::kept::Server;
-use crate::message::RawJson;
 use crate::port::clock::Time;
 use crate::state::Date;
 
@@ -107,7 +106,7 @@ impl Head {
             written.push_str(",\"");
             written.push_str(name);
             written.push_str("\":");
-            written.push_str(edit::text(value));
+            written.push_str(object::text(value));
         }
         written.push('}');
         RawJson::trusted(written)
@@ -211,7 +210,7 @@ mod tests {
     #[test]
     fn a_newer_writer_with_the_same_format_may_add_to_the_head() {
         let more = RawJson::of(&head());
-        let more = edit::text(&more).replacen('{', r#"{"more":[1],"#, 1);
+        let more = object::text(&more).replacen('{', r#"{"more":[1],"#, 1);
         let bytes = [&[FORMAT], &(more.len() as u32).to_be_bytes()[..], more.as_bytes(), b"{}"].concat();
         let read = TaskRecord::decode(&bytes.into()).unwrap();
         assert_eq!((read.head, &read.outcome[..]), (head(), &b"{}"[..]));
@@ -242,7 +241,7 @@ mod tests {
             end(End::Failed(RpcError::new(-32603, "broken"))),
             end(End::Cancelled),
         ];
-        let seen: Vec<_> = seen.iter().map(edit::text).collect();
+        let seen: Vec<_> = seen.iter().map(object::text).collect();
         expect_test::expect![[r#"
             {"taskId":"0123456789abcdef0123456789abcdef","status":"working","createdAt":"2026-02-23T14:30:00Z","lastUpdatedAt":"2026-02-23T14:30:01Z","ttlMs":60000,"pollIntervalMs":500}
             {"taskId":"0123456789abcdef0123456789abcdef","status":"input_required","createdAt":"2026-02-23T14:30:00Z","lastUpdatedAt":"2026-02-23T14:30:01Z","ttlMs":60000,"pollIntervalMs":500,"inputRequests":{"q1":{}}}

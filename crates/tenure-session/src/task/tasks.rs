@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tenure_protocol::json::object;
+use tenure_protocol::translate::tasks::Status;
+use tenure_protocol::{Error, RawJson, Reason, RpcError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -12,13 +15,9 @@ use super::live::Live;
 use super::record::{End, Head, TaskRecord, Unreadable};
 use super::watch::Watchers;
 use super::{TaskId, TaskLimits, sweep};
-use crate::bridge::rules::edit;
-use crate::bridge::rules::tasks::Status;
 use crate::call::TaskWish;
-use crate::error::{Error, Reason, RpcError};
 use crate::id::{Principal, Route, SessionKey};
 use crate::kept::Server;
-use crate::message::RawJson;
 use crate::port::clock::Clock;
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreError, Version};
 use crate::runtime::{Census, Seat, Written, finish, take_back};
@@ -233,7 +232,7 @@ impl Inner {
             ttl_ms: millis(ttl),
             poll_ms: millis(wish.poll.unwrap_or(limits.poll)),
             status: Status::Working,
-            params: call.params.map(|params| edit::text(&params).to_owned()),
+            params: call.params.map(|params| object::text(&params).to_owned()),
             server: call.server,
         };
         let record = TaskRecord::begun(head.clone());

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Weak};
 
 use hashbrown::hash_map::Entry;
+use tenure_protocol::{Error, Reason, RpcError};
 
 use super::TaskId;
 use super::live::Live;
 use super::record::{End, TaskRecord};
 use super::tasks::{Found, Inner, Whose, label, not_found, record_key, unavailable};
-use crate::error::{Error, Reason, RpcError};
 use crate::id::SessionKey;
 use crate::port::store::{Expected, StoreError};
 

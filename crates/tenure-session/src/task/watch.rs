@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
+use tenure_protocol::{Error, RawJson, Reason};
 use tokio::sync::Notify;
 
 use super::TaskId;
 use super::tasks::{Inner, Tasks, Whose};
-use crate::error::{Error, Reason};
 use crate::id::SessionKey;
-use crate::message::RawJson;
 
 /// When a task that the store could not read is looked at again, at first, and at last.
 const AGAIN_FIRST: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
 //! Requests of modern clients, what their server sees, and what comes back.
 
 use serde_json::json;
+use tenure_protocol::{Method, RawJson, RpcError};
 use tenure_session::call::CallContext;
-use tenure_session::{Method, RawJson, RpcError};
 use tenure_testkit::fake_client::FakeClient;
 
 use crate::support::{World, params, tool, value};

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_protocol::{Method, RawJson, Reply};
 use tenure_session::bridge::{ExchangesOnSessions, PoolLimits, Reuse, SessionsOnExchanges};
 use tenure_session::call::{News, Outlet};
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, Principal, RawJson, Route};
+use tenure_session::{Principal, Route};
 use tenure_testkit::clock::TurnableClock;
 use tenure_testkit::fake_backend::{FakeCall, Opens, Seen};
 use tenure_testkit::fake_client::FakeClient;

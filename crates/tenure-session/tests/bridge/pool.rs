@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_session::Reason;
+use tenure_protocol::Reason;
 use tenure_session::bridge::{PoolLimits, Reuse};
 use tenure_testkit::fake_backend::{Opens, Seen};
 use tenure_testkit::fake_client::FakeClient;

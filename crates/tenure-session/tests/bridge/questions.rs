@@ -1,7 +1,7 @@
 //! Questions of a server that knows only sessions, to clients that know none.
 
 use serde_json::{Value, json};
-use tenure_session::{Method, RawJson, RpcError};
+use tenure_protocol::{Method, RawJson, RpcError};
 use tenure_testkit::fake_client::FakeClient;
 
 use crate::support::{World, tool, value};

@@ -1,7 +1,7 @@
 //! Clients that leave and servers that end at bad moments.
 
 use serde_json::json;
-use tenure_session::{Method, Reason, RpcError};
+use tenure_protocol::{Method, Reason, RpcError};
 use tenure_testkit::fake_backend::{Opens, Seen};
 use tenure_testkit::fake_client::FakeClient;
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tenure_protocol::{Notification, RawJson, Reply, Revision, RpcError};
+use tenure_session::Limits;
 use tenure_session::bridge::Revisions;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
-use tenure_session::{Limits, Notification, RawJson, Revision, RpcError};
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
 use tenure_store::memory::Memory;
 use tenure_testkit::runtime;
 

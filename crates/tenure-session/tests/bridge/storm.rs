@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_protocol::{Method, Notification, RawJson, Reply, RpcError};
 use tenure_session::bridge::{ExchangesOnSessions, PoolLimits};
 use tenure_session::call::Outlet;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, Notification, RawJson, RpcError};
 use tenure_testkit::fake_client::FakeClient;
 
 use crate::support::{by, tool};

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tenure_protocol::{Reply, Request};
 use tenure_session::bridge::{ExchangesOnSessions, PoolLimits};
 use tenure_session::call::{CallContext, Caller, Fanout};
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::responder::Responder;
-use tenure_session::{Principal, Request, Route};
+use tenure_session::{Principal, Route};
 use tenure_testkit::fake_backend::{FakeBackend, FakeCall, NewLink, Script, Seen};
 use tenure_testkit::fake_client::FakeClient;
 use tokio::task::JoinHandle;

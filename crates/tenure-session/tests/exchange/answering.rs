@@ -1,9 +1,9 @@
 //! One message or a stream, and what comes on it in which order.
 
 use serde_json::json;
-use tenure_session::exchange::{Answer, Caching};
-use tenure_session::protocol::Eras;
-use tenure_session::{Method, Reason};
+use tenure_protocol::modern::Caching;
+use tenure_protocol::{Eras, Method, Reason};
+use tenure_session::exchange::Answer;
 use tokio::time::Instant;
 
 use super::support::{
@@ -67,10 +67,10 @@ async fn what_was_said_before_the_answer_comes_before_it_even_if_nobody_looked_m
     let world = World::acting(|call| {
         Box::pin(async move {
             for text in ["one", "two", "three"] {
-                let params = tenure_session::RawJson::of(&json!({ "level": "error", "data": text }));
+                let params = tenure_protocol::RawJson::of(&json!({ "level": "error", "data": text }));
                 call.context.notify(&Method::LogMessage, Some(&params)).await.unwrap();
             }
-            Ok(tenure_session::RawJson::EMPTY_OBJECT)
+            Ok(tenure_protocol::RawJson::EMPTY_OBJECT)
         })
     });
     let mut flow = flow_of(world.send(&Try::tool().level("debug")).await.unwrap());

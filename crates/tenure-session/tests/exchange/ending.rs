@@ -1,7 +1,7 @@
 //! Withdrawn by their clients, or out of time.
 
 use serde_json::json;
-use tenure_session::Method;
+use tenure_protocol::Method;
 use tenure_session::exchange::Tallies;
 use tokio::time::Instant;
 
@@ -95,7 +95,7 @@ async fn progress_gives_a_server_more_time_but_not_for_ever() {
     let reporting = tokio::spawn(async move {
         loop {
             tokio::time::sleep(seconds(280)).await;
-            let params = tenure_session::RawJson::of(&json!({ "progressToken": 1, "progress": 1 }));
+            let params = tenure_protocol::RawJson::of(&json!({ "progressToken": 1, "progress": 1 }));
             if context.notify(&Method::Progress, Some(&params)).await.is_err() {
                 break;
             }

@@ -202,10 +202,7 @@ async fn a_listen_stays_until_the_end() {
 }
 
 /// A call that waits for its client, at a process that leaves.
-async fn parked(
-    old: &mut World,
-    first: &Try,
-) -> (Value, Asked, JoinHandle<tenure_session::port::backend::Reply>) {
+async fn parked(old: &mut World, first: &Try) -> (Value, Asked, JoinHandle<tenure_protocol::Reply>) {
     old.asking(first, "elicitation/create").await
 }
 

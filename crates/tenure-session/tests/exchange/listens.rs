@@ -3,11 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
-use tenure_session::RawJson;
+use tenure_protocol::{RawJson, Reply};
 use tenure_session::call::{Fanout, News};
 use tenure_session::exchange::{Answer, Flow, FlowItem, Listens};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::responder::Responder;
 
 use super::support::{Making, Try, World, flow_of, gist, is_quiet, next, pass, seconds, settle};
@@ -159,7 +159,7 @@ async fn a_client_that_takes_no_streams_cannot_listen() {
     let refused = world.send(&Try::listen(&json!({ "toolsListChanged": true })).json_only());
     let refused = tokio::time::timeout(seconds(1), refused).await.expect("an answer at once").unwrap();
     assert!(
-        matches!(refused, Answer::Refused(error) if error.reason() == tenure_session::Reason::NotAcceptable)
+        matches!(refused, Answer::Refused(error) if error.reason() == tenure_protocol::Reason::NotAcceptable)
     );
     world.assert_idle();
 }
@@ -194,12 +194,12 @@ async fn news_of_a_call_goes_to_those_who_listen() {
         fn respond(&self, call: Call) -> BoxFuture<Reply> {
             let listens = self.0.get().unwrap().clone();
             Box::pin(async move {
-                if call.request.method == tenure_session::Method::Listen {
+                if call.request.method == tenure_protocol::Method::Listen {
                     return listens.serve(call, &RawJson::of(&everything())).await;
                 }
-                call.context.notify(&tenure_session::Method::ToolsListChanged, None).await.unwrap();
+                call.context.notify(&tenure_protocol::Method::ToolsListChanged, None).await.unwrap();
                 let params = RawJson::of(&json!({ "uri": "a:b" }));
-                call.context.notify(&tenure_session::Method::ResourceUpdated, Some(&params)).await.unwrap();
+                call.context.notify(&tenure_protocol::Method::ResourceUpdated, Some(&params)).await.unwrap();
                 Ok(RawJson::EMPTY_OBJECT)
             })
         }

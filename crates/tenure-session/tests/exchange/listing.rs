@@ -1,8 +1,9 @@
 //! What operators see of exchanges that are under way.
 
 use serde_json::json;
+use tenure_protocol::Method;
 use tenure_session::exchange::{ExchangeInfo, Standing, WaitsFor};
-use tenure_session::{Method, Principal, Route};
+use tenure_session::{Principal, Route};
 
 use super::support::{Try, World, accepted, flow_of, json_of, next, say, settle};
 

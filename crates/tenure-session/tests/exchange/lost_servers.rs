@@ -1,7 +1,7 @@
 //! Servers that are lost in the middle of a call: safe calls go to the next server, the others say `interrupted`.
 
 use serde_json::{Value, json};
-use tenure_session::{Method, Reason, RpcError};
+use tenure_protocol::{Method, Reason, RpcError};
 use tenure_testkit::fake_responder::Asked;
 use tokio::time::Instant;
 

@@ -1,7 +1,7 @@
 //! What a server asks its client: questions that end an attempt, and answers that come with the next one.
 
 use serde_json::{Value, json};
-use tenure_session::{Method, RawJson};
+use tenure_protocol::{Method, RawJson};
 
 use super::support::{
     Try, World, accepted, error_of, flow_of, gist, json_of, keys_of, pass, question, rest, say, seconds,
@@ -175,7 +175,7 @@ async fn each_attempt_can_what_it_declares() {
     answered.await.unwrap().unwrap();
     assert_eq!(call.context.capabilities().read::<Value>().unwrap(), json!({ "roots": {} }));
     question(&call, "elicitation/create", json!({})).await.unwrap().unwrap_err();
-    call.fail(super::support::failure(tenure_session::Reason::InvalidParams));
+    call.fail(super::support::failure(tenure_protocol::Reason::InvalidParams));
     let answer = json_of(second.await.unwrap());
     let lacking = &answer["error"]["data"]["requiredCapabilities"];
     assert_eq!(*lacking, json!({ "elicitation": { "form": {} } }), "roots it has by now");

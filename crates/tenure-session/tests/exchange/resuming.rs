@@ -527,7 +527,7 @@ async fn a_listen_goes_on_after_a_kill_and_says_that_all_may_have_changed() {
     let listen = new.server.expect("subscriptions/listen").await;
     listen.acknowledge(&[]).await;
     let subscription = listen.subscription();
-    listen.say(&tenure_session::Method::ToolsListChanged, &json!({ "_meta": subscription })).await;
+    listen.say(&tenure_protocol::Method::ToolsListChanged, &json!({ "_meta": subscription })).await;
     let all = ["subscriptions/acknowledged", "tools/list_changed", "resources/updated", "tools/list_changed"];
     assert_eq!(reading.await.unwrap(), all);
 }

@@ -1,7 +1,7 @@
 //! Attempts that come back with a state: which of them go on, and which are refused.
 
 use serde_json::{Value, json};
-use tenure_session::RawJson;
+use tenure_protocol::RawJson;
 
 use super::support::{
     Making, Try, World, accepted, error_of, flow_of, gist, json_of, key, keys_of, next, question, rest, say,
@@ -142,11 +142,11 @@ async fn what_is_said_goes_to_the_attempt_of_the_moment_as_it_asked_for_it() {
     let progress = |count: u64| json!({ "progressToken": "first", "progress": count });
     // Nobody is there.
     say(&call, "lost").await;
-    call.say(&tenure_session::Method::Progress, &progress(1)).await;
+    call.say(&tenure_protocol::Method::Progress, &progress(1)).await;
     let second = first.again(&asked, &json!({ "q1": accepted("Ann") })).level("info").token(2);
     let second = world.send(&second);
     answered.await.unwrap().unwrap();
-    call.say(&tenure_session::Method::Progress, &progress(2)).await;
+    call.say(&tenure_protocol::Method::Progress, &progress(2)).await;
     let mut flow = flow_of(second.await.unwrap());
     let heard = next(&mut flow).await;
     assert_eq!(heard["params"], json!({ "progressToken": 2, "progress": 2 }));
@@ -159,7 +159,7 @@ async fn what_is_said_goes_to_the_attempt_of_the_moment_as_it_asked_for_it() {
     let third = world.send(&third);
     answered.await.unwrap().unwrap();
     say(&call, "unwanted").await;
-    call.say(&tenure_session::Method::Progress, &progress(3)).await;
+    call.say(&tenure_protocol::Method::Progress, &progress(3)).await;
     call.answer(&json!({}));
     assert_eq!(gist(&json_of(third.await.unwrap())), "complete 3", "it asked for neither");
 }

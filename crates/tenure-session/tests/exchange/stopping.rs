@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use serde_json::json;
+use tenure_protocol::{Method, RawJson};
 use tenure_session::exchange::Exchanges;
 use tenure_session::port::BoxFuture;
-use tenure_session::{Method, RawJson};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 

@@ -5,19 +5,20 @@ use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_protocol::modern;
+use tenure_protocol::modern::{Caching, Checked, Streams};
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::{Eras, Message, Method, RawJson, Reply, Request, RpcError};
 use tenure_session::budget::{Resource, Share};
 use tenure_session::call::{Caller, Fanout};
-use tenure_session::exchange::{
-    self, Answer, Caching, Checked, ExchangeLimits, Exchanges, Flow, Parts, Streams, Tallies,
-};
+use tenure_session::exchange::{Answer, ExchangeLimits, Exchanges, Flow, Parts, Tallies};
 use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::responder::Responder;
 use tenure_session::port::seal::Seal;
 use tenure_session::port::store::Store;
-use tenure_session::protocol::{Eras, MODERN};
-use tenure_session::{Message, Method, Principal, RawJson, Request, Route, RpcError};
+use tenure_session::{Principal, Route};
 use tenure_store::sealed::keys::{self, Keys};
 use tenure_testkit::clock::TurnableClock;
 use tenure_testkit::fake_responder::{Asked, Exchanged, FakeResponder};
@@ -255,7 +256,7 @@ impl Try {
     }
 
     pub(crate) fn checked(&self) -> Checked {
-        let checked = exchange::check(self.request(), None, Eras::Both).unwrap();
+        let checked = modern::check(self.request(), None, Eras::Both).unwrap();
         Checked { streams: self.streams, ..checked }
     }
 
@@ -274,7 +275,7 @@ pub(crate) fn question(call: &Asked, method: &str, params: Value) -> JoinHandle<
 }
 
 /// The server says something, in a task of its own.
-pub(crate) fn saying(call: &Asked, text: &str) -> JoinHandle<Result<(), tenure_session::Error>> {
+pub(crate) fn saying(call: &Asked, text: &str) -> JoinHandle<Result<(), tenure_protocol::Error>> {
     let (context, params) = (call.context.clone(), RawJson::of(&json!({ "level": "info", "data": text })));
     tokio::spawn(async move { context.notify(&Method::LogMessage, Some(&params)).await })
 }
@@ -384,6 +385,6 @@ pub(crate) async fn hang_up(waiting: JoinHandle<Answer>) {
     assert!(waiting.await.unwrap_err().is_cancelled());
 }
 
-pub(crate) fn failure(reason: tenure_session::Reason) -> RpcError {
+pub(crate) fn failure(reason: tenure_protocol::Reason) -> RpcError {
     RpcError::of(reason, "no")
 }

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_protocol::{Method, RawJson, Reply};
 use tenure_session::exchange::Answer;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Reply};
-use tenure_session::{Method, RawJson};
+use tenure_session::port::backend::Call;
 
 use super::support::{Making, Try, World, accepted};
 

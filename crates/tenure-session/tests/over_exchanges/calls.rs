@@ -1,7 +1,8 @@
 //! Requests of a session's client: what a modern server gets, and what comes back.
 
 use serde_json::{Value, json};
-use tenure_session::{Answer, Message, Method, Notification, RawJson, RpcError};
+use tenure_protocol::{Message, Method, Notification, RawJson, RpcError};
+use tenure_session::Answer;
 use tenure_testkit::runtime::{self, event, json_of, reader_of};
 
 use crate::support::{World, next, send};

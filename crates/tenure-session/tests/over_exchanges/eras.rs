@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tenure_protocol::translate::evidence::{Over, Way};
+use tenure_protocol::{Error, Method, Notification, RawJson, Reason, Reply, RpcError};
 use tenure_session::bridge::probe::{Answer, Attempt, Probe};
-use tenure_session::bridge::rules::evidence::{Over, Way};
 use tenure_session::bridge::{ERA_TTL, Era, Eras, ExchangesOnSessions, Halves, PoolLimits};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::port::responder::Responder;
-use tenure_session::{
-    Error, Limits, Method, Notification, Principal, RawJson, Reason, RpcError, Session, Sessions,
-};
+use tenure_session::{Limits, Principal, Session, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;
 use tenure_testkit::fake_client::FakeClient;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_protocol::{Method, Reason, RpcError};
 use tenure_session::runtime::Reader;
-use tenure_session::{Method, Principal, Reason, RpcError, Session};
+use tenure_session::{Principal, Session};
 use tenure_testkit::fake_responder::{Asked, discovery};
 use tenure_testkit::runtime::json_of;
 
@@ -246,8 +247,8 @@ async fn a_subscription_that_is_withdrawn_is_none() {
     let (session, _old, _reader) = listening(&mut world).await;
     let waiting = send(&session, 1, "resources/subscribe", &json!({ "uri": "a:b" }));
     let listen = world.server.expect("subscriptions/listen").await;
-    let params = tenure_session::RawJson::trusted(r#"{"requestId":1}"#);
-    let cancelled = tenure_session::Notification { method: Method::Cancelled, params: Some(params) };
+    let params = tenure_protocol::RawJson::trusted(r#"{"requestId":1}"#);
+    let cancelled = tenure_protocol::Notification { method: Method::Cancelled, params: Some(params) };
     session.notification(cancelled).unwrap();
     assert!(matches!(waiting.await.unwrap(), tenure_session::Answer::Withdrawn));
     listen.acknowledge(&[]).await;

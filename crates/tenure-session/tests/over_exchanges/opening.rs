@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure_session::{Principal, RpcError};
+use tenure_protocol::RpcError;
+use tenure_session::Principal;
 use tenure_testkit::fake_responder::discovery;
 use tenure_testkit::runtime::{self, json_of};
 

@@ -1,7 +1,7 @@
 //! A server that breaks off: what can be sent once more is.
 
 use serde_json::{Value, json};
-use tenure_session::{Reason, RpcError};
+use tenure_protocol::{Reason, RpcError};
 use tenure_testkit::runtime::json_of;
 
 use crate::support::{World, send};

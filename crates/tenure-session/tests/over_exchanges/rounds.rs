@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_protocol::{Method, Notification, RawJson, RpcError};
 use tenure_session::bridge::rounds::drive;
-use tenure_session::{Answer, Method, Notification, RawJson, RpcError, Session};
+use tenure_session::{Answer, Session};
 use tenure_testkit::fake_client::FakeClient;
 use tenure_testkit::runtime::{json_of, reader_of};
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tenure_protocol::{Message, Method, Notification};
 use tenure_session::bridge::SessionsOnExchanges;
 use tenure_session::port::backend::Backend;
 use tenure_session::port::store::Store;
 use tenure_session::runtime::{Answer, Reader};
-use tenure_session::{Limits, Message, Method, Notification, Principal, Session, Sessions};
+use tenure_session::{Limits, Principal, Session, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;
 use tenure_testkit::fake_responder::{Exchanged, FakeResponder};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tenure_session::{Answer, Method, Notification, RawJson, Reason, RpcError, Session};
+use tenure_protocol::{Method, Notification, RawJson, Reason, RpcError};
+use tenure_session::{Answer, Session};
 use tenure_testkit::fake_responder::Asked;
 use tenure_testkit::runtime::{self, json_of, reader_of};
 

@@ -1,12 +1,13 @@
 //! Requests to the client, and news to many sessions.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use std::sync::Arc;
+use tenure_protocol::{Message, Method, RawJson};
 use tenure_session::record::End;
 use tenure_session::runtime::News;
-use tenure_session::{Limits, Message, Method, Principal, RawJson, Session};
+use tenure_session::{Limits, Principal, Session};
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
 
 use crate::support::{World, all, gist, next};
@@ -86,7 +87,9 @@ async fn a_question_the_client_cannot_answer_is_not_asked() {
     let created =
         world.sessions.create(runtime::request(0, "initialize", &params), &Principal::ANONYMOUS).await;
     let session = created.unwrap().session.unwrap();
-    session.notification(tenure_session::Notification { method: Method::Initialized, params: None }).unwrap();
+    session
+        .notification(tenure_protocol::Notification { method: Method::Initialized, params: None })
+        .unwrap();
     let waiting = send(&session, runtime::request(1, "tools/call", &json!({})));
     let call = world.script.call().await;
     for method in [Method::ElicitationCreate, Method::SamplingCreateMessage, Method::RootsList] {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tenure_session::message::Message;
+use tenure_protocol::{Message, Method, Notification, RawJson};
 use tenure_session::runtime::{Caller, Reader};
-use tenure_session::{Limits, Method, Notification, RawJson, Session};
+use tenure_session::{Limits, Session};
 use tenure_testkit::fake_backend::FakeCall;
 use tenure_testkit::runtime::{self, reader_of};
 
@@ -27,7 +27,7 @@ async fn reads(world: &mut World, session: &Arc<Session>, count: u64) -> (Vec<Fa
 }
 
 fn in_flight(session: &Session) -> Vec<String> {
-    let text = |id: &tenure_session::RequestId| String::from_utf8_lossy(id.raw()).into_owned();
+    let text = |id: &tenure_protocol::RequestId| String::from_utf8_lossy(id.raw()).into_owned();
     let mut ids: Vec<_> = session.info().calls.iter().map(|call| text(&call.id)).collect();
     ids.sort();
     ids

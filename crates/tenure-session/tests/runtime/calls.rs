@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_protocol::{Message, Method, Notification, RawJson, Reason};
 use tenure_session::runtime::Caller;
-use tenure_session::{Answer, Limits, Message, Method, Notification, RawJson, Reason};
+use tenure_session::{Answer, Limits};
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
 
 use crate::support::{World, all, next, request, say};

@@ -17,11 +17,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_protocol::{Error, Message, Method, Notification, RawJson, Reason};
 use tenure_session::id::{Position, SessionKey, StreamId};
-use tenure_session::message::Message;
 use tenure_session::port::store::{Event, ReadLimit, Store};
 use tenure_session::runtime::{Caller, Item, Outlet, Reader};
-use tenure_session::{Error, Limits, Method, Notification, Principal, RawJson, Reason, Session};
+use tenure_session::{Limits, Principal, Session};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_testkit::fake_backend::{FakeCall, Seen};

@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tenure_protocol::{Error, Method, Notification, RawJson, Reason, Reply, RpcError};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::port::store::Store;
 use tenure_session::runtime::{Answer, Caller, Item, Reader};
-use tenure_session::{
-    Error, Limits, Method, Notification, Principal, RawJson, Reason, RpcError, Session, SessionId, Sessions,
-};
+use tenure_session::{Limits, Principal, Session, SessionId, Sessions};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_session::{Limits, Principal, Reason};
+use tenure_protocol::Reason;
+use tenure_session::{Limits, Principal};
 use tenure_testkit::runtime::{self, json_of, send};
 
 use crate::support::{World, request};

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_protocol::{Method, Notification, Reason, Response};
 use tenure_session::budget::{Budget, BudgetLimits, Peer, Resource};
 use tenure_session::phase::Gate;
 use tenure_session::port::store::Store;
 use tenure_session::runtime::IdleTtl;
-use tenure_session::{Limits, Method, Notification, Principal, Reason, Response, Session};
+use tenure_session::{Limits, Principal, Session};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_testkit::runtime;
@@ -75,8 +76,8 @@ impl First {
                 assert_eq!(refused.reason(), Reason::NotInitialized);
             }
             Self::Answer => {
-                let id = tenure_session::RequestId::from_number(77);
-                let result = Ok(tenure_session::RawJson::EMPTY_OBJECT);
+                let id = tenure_protocol::RequestId::from_number(77);
+                let result = Ok(tenure_protocol::RawJson::EMPTY_OBJECT);
                 session.response(Response { id, outcome: result }).unwrap();
             }
             Self::Stream => drop(session.listen(None).await.unwrap()),

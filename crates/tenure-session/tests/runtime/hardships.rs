@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_protocol::{Message, Method, Notification, RawJson, Reply, RpcError};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::port::store::{RecordKey, Store, Version};
 use tenure_session::record::End;
 use tenure_session::runtime::{Caller, Item, Metadata};
-use tenure_session::{Limits, Message, Method, Notification, Principal, RawJson, RpcError, Session};
+use tenure_session::{Limits, Principal, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::runtime::{self, json_of, reader_of, send};
@@ -338,7 +339,7 @@ async fn what_a_client_makes_us_keep_is_bounded() {
     params["padding"] = "x".repeat(2000).into();
     let refused =
         world.sessions.create(runtime::request(1, "initialize", &params), &Principal::ANONYMOUS).await;
-    assert_eq!(refused.unwrap_err().reason(), tenure_session::Reason::InvalidParams);
+    assert_eq!(refused.unwrap_err().reason(), tenure_protocol::Reason::InvalidParams);
     let session = world.session().await;
     for (id, uri) in [(1, "a://1"), (2, "a://2"), (3, "a://2")] {
         let waiting = send(&session, runtime::request(id, "resources/subscribe", &json!({ "uri": uri })));
@@ -347,5 +348,5 @@ async fn what_a_client_makes_us_keep_is_bounded() {
     }
     let request = runtime::request(4, "resources/subscribe", &json!({ "uri": "a://3" }));
     let refused = session.request(request, Caller::anonymous("test")).await.unwrap_err();
-    assert_eq!(refused.reason(), tenure_session::Reason::TooManySubscriptions);
+    assert_eq!(refused.reason(), tenure_protocol::Reason::TooManySubscriptions);
 }

@@ -1,9 +1,9 @@
 //! Requests that were open when the process ended.
 
 use serde_json::json;
-use tenure_session::message::{Message, Notification, Response};
+use tenure_protocol::{Message, Method, Notification, RawJson, Reason, Response};
+use tenure_session::Limits;
 use tenure_session::runtime::Caller;
-use tenure_session::{Limits, Method, RawJson, Reason};
 use tenure_testkit::runtime::{self, event, events, reader_of, send};
 
 use crate::support::{World, all, next, resume, say};
@@ -189,7 +189,7 @@ async fn a_question_of_the_old_process_is_withdrawn_and_its_answer_is_not_taken_
     let new_id = asked.unwrap();
     assert_ne!(new_id, old_id);
     let answer = |id: &serde_json::Value, text: &str| Response {
-        id: tenure_session::RequestId::from_raw(id.to_string().into()).unwrap(),
+        id: tenure_protocol::RequestId::from_raw(id.to_string().into()).unwrap(),
         outcome: Ok(RawJson::of(&json!({ "text": text }))),
     };
     session.response(answer(&old_id, "stale")).unwrap();

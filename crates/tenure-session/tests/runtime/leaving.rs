@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_protocol::{Error, Notification, RawJson, Reason, Reply, RpcError};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Reply};
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::port::store::{RecordKey, Space, Store};
 use tenure_session::record::Kept;
 use tenure_session::runtime::{Existing, Parts, SavedSession};
-use tenure_session::{
-    Error, Limits, Notification, Principal, RawJson, Reason, RpcError, SessionId, Sessions,
-};
+use tenure_session::{Limits, Principal, SessionId, Sessions};
 use tenure_store::copy::save_log;
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;

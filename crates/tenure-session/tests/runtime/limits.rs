@@ -1,8 +1,9 @@
 //! Every bound has a clear error and loses nothing.
 
 use serde_json::json;
+use tenure_protocol::{Error, Kind, Method, RawJson, Reason};
 use tenure_session::record::End;
-use tenure_session::{Error, Kind, Limits, Method, Principal, RawJson, Reason};
+use tenure_session::{Limits, Principal};
 use tenure_testkit::runtime::{self, json_of, send};
 
 use crate::support::{World, all, request};
@@ -44,7 +45,7 @@ async fn requests_in_flight_are_bounded_also_when_they_are_withdrawn() {
     assert_eq!((error.reason(), error.kind()), (Reason::TooManyRequests, Kind::Full));
     // A withdrawn request still occupies the backend until it has stopped.
     let params = Some(RawJson::trusted(r#"{"requestId":1}"#));
-    session.notification(tenure_session::Notification { method: Method::Cancelled, params }).unwrap();
+    session.notification(tenure_protocol::Notification { method: Method::Cancelled, params }).unwrap();
     assert_eq!(request(&session, 4, "tools/call").await.unwrap_err().reason(), Reason::TooManyRequests);
     for call in calls {
         call.answer(&json!({}));

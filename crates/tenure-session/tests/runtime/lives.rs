@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_protocol::{Kind, Method, Notification, Reason};
 use tenure_session::record::End;
-use tenure_session::{Answer, Kind, Limits, Method, Notification, Principal, Reason, SessionId};
+use tenure_session::{Answer, Limits, Principal, SessionId};
 use tenure_testkit::fake_backend::Opens;
 use tenure_testkit::runtime::{self, json_of, parse};
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_protocol::Reason;
+use tenure_session::Limits;
 use tenure_session::exchange::ExchangeLimits;
 use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::store::{RecordKey, Space};
 use tenure_session::state::{StateLimits, States};
 use tenure_session::supervise::{LoopState, Loops};
 use tenure_session::task::{TaskLimits, Tasks};
-use tenure_session::{Limits, Reason};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;
 use tenure_testkit::exchanges;

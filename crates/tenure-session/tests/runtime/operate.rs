@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_protocol::Reason;
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{RecordKey, Store};
 use tenure_session::record::{End, Kept};
 use tenure_session::runtime::{self, Existing, NotAdopted, SavedSession, noted_requests};
-use tenure_session::{Limits, Reason, Session, SessionKey};
+use tenure_session::{Limits, Session, SessionKey};
 use tenure_store::copy::save_log;
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
@@ -56,7 +57,7 @@ async fn a_request_in_flight_tells_what_it_waits_for() {
     assert!(calls[0].stream.is_some() && calls[0].is_read && calls[0].asking == 0, "{calls:?}");
     drop(reader);
     let asked = tokio::spawn(async move {
-        let asked = call.context.ask(&tenure_session::Method::RootsList, None).await;
+        let asked = call.context.ask(&tenure_protocol::Method::RootsList, None).await;
         (call, asked)
     });
     while world.sessions.info(&key).unwrap().calls[0].asking == 0 {
@@ -91,7 +92,7 @@ async fn a_saved_session_goes_on_in_another_store() {
     let saved = save(world.store.inner().as_ref(), key).await;
     let stream = saved.log.streams[0].clone();
     let requests = noted_requests(stream.note.as_ref().unwrap());
-    assert_eq!(requests[0].method, tenure_session::Method::ToolsCall);
+    assert_eq!(requests[0].method, tenure_protocol::Method::ToolsCall);
 
     let mut other = World::new();
     other.sessions.adopt(saved, Existing::Keep).await.unwrap();

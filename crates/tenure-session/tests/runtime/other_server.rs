@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use tenure_protocol::Reason;
 use tenure_session::fingerprint::{Fingerprint, Fingerprints};
 use tenure_session::limits::OtherServer;
 use tenure_session::port::store::{Expected, RecordKey, Store};
 use tenure_session::record::{Kept, SessionRecord};
-use tenure_session::{Limits, Reason, Route, Session};
+use tenure_session::{Limits, Route, Session};
 
 use crate::support::{World, request};
 

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
+use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, RpcError};
 use tenure_session::phase::Phase;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Opening, Reply};
+use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Opening};
 use tenure_session::port::store::{RecordKey, SavedLog, Store};
 use tenure_session::record::{End, Kept};
 use tenure_session::runtime::{Existing, SavedSession};
-use tenure_session::{Limits, Method, Notification, Principal, RawJson, Reason, RpcError, SessionId};
+use tenure_session::{Limits, Principal, SessionId};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;

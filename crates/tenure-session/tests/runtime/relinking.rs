@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_session::message::Message;
+use tenure_protocol::{Message, Method, Notification, RawJson, Reason, RpcError};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Open, Opened};
 use tenure_session::runtime::Answer;
-use tenure_session::{Limits, Method, Notification, Principal, RawJson, Reason, RpcError, Session, Sessions};
+use tenure_session::{Limits, Principal, Session, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::fake_backend::{FakeBackend, NewLink, Opens, Script, Seen};
 use tenure_testkit::runtime::{self, json_of, reader_of, send};

@@ -6,11 +6,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_session::EventId;
+use tenure_protocol::{Method, RawJson, Reason};
 use tenure_session::id::{Position, StreamId};
 use tenure_session::limits::{OnGap, UnknownEventId};
 use tenure_session::runtime::Item;
-use tenure_session::{Limits, Method, RawJson, Reason, Session};
+use tenure_session::{EventId, Limits, Session};
 
 use crate::support::{World, all, next, resume, say, settle, short};
 
@@ -198,7 +198,7 @@ async fn a_gap_is_a_warning_or_an_error_if_so_configured() {
             say(&call, &n.to_string()).await;
         }
         let resumed = resume(&session, &id).await;
-        assert_eq!(resumed.as_ref().err().map(tenure_session::Error::reason), expected);
+        assert_eq!(resumed.as_ref().err().map(tenure_protocol::Error::reason), expected);
         if let Ok(mut reader) = resumed {
             call.answer(&json!({}));
             let items = all(&mut reader).await;

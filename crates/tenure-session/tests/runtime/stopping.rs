@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_session::message::{Notification, Response};
+use tenure_protocol::{Message, Method, Notification, RawJson, Reason, Response};
 use tenure_session::runtime::{Answer, Caller, Collect, Item};
-use tenure_session::{Limits, Message, Method, Principal, RawJson, Reason};
+use tenure_session::{Limits, Principal};
 use tenure_testkit::fake_backend::FakeCall;
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
 use tokio::task::JoinHandle;
@@ -45,7 +45,7 @@ fn next_process(world: World) -> World {
     world
 }
 
-fn tool(id: u64, name: &str) -> tenure_session::Request {
+fn tool(id: u64, name: &str) -> tenure_protocol::Request {
     runtime::request(id, "tools/call", &json!({ "name": name }))
 }
 
@@ -62,7 +62,7 @@ async fn list_tools(world: &mut World) {
 async fn streaming(
     world: &mut World,
     session: &std::sync::Arc<tenure_session::Session>,
-    call: tenure_session::Request,
+    call: tenure_protocol::Request,
 ) -> (FakeCall, tenure_session::Reader, String) {
     let waiting = send(session, call);
     let call = world.script.call().await;
@@ -127,7 +127,7 @@ async fn a_call_that_cannot_be_repeated_is_waited_for_and_everything_else_is_ser
         tokio::spawn(async move { context.ask(&Method::Ping, None).await })
     };
     let (_, asked) = event(&mut reader).await.unwrap();
-    let id = tenure_session::RequestId::from_text(asked["id"].as_str().unwrap());
+    let id = tenure_protocol::RequestId::from_text(asked["id"].as_str().unwrap());
     session.response(Response { id, outcome: Ok(RawJson::EMPTY_OBJECT) }).unwrap();
     assert!(asking.await.unwrap().is_ok());
     // Requests are served, and streams are read.

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_protocol::{Kind, Method, Notification, Reason};
 use tenure_session::port::store::{RecordKey, Space, Store, StoreError};
 use tenure_session::record::{End, Kept};
 use tenure_session::runtime::Item;
-use tenure_session::{Kind, Limits, Method, Notification, Principal, Reason};
+use tenure_session::{Limits, Principal};
 use tenure_testkit::crash::Last;
 use tenure_testkit::late::let_others_run;
 use tenure_testkit::runtime::{self, parse};

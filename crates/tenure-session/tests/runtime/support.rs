@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tenure_protocol::Error;
 use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::store::Store;
 use tenure_session::runtime::{Answer, Caller, Item, Reader};
-use tenure_session::{Error, Limits, Principal, Session, Sessions};
+use tenure_session::{Limits, Principal, Session, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;
 use tenure_testkit::fake_backend::{FakeBackend, FakeCall, Script};
@@ -94,8 +95,8 @@ pub(crate) async fn settle() {
 
 /// Sends a log message on a call's stream.
 pub(crate) async fn say(call: &FakeCall, text: &str) {
-    let params = tenure_session::RawJson::of(&json!({ "level": "info", "data": text }));
-    call.context.notify(&tenure_session::Method::LogMessage, Some(&params)).await.unwrap();
+    let params = tenure_protocol::RawJson::of(&json!({ "level": "info", "data": text }));
+    call.context.notify(&tenure_protocol::Method::LogMessage, Some(&params)).await.unwrap();
 }
 
 /// The texts of log messages, `"result"` or `"error"` for answers.

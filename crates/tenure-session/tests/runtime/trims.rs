@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use tenure_protocol::Reason;
 use tenure_session::runtime::{Item, Reader};
-use tenure_session::{Limits, Reason, Session};
+use tenure_session::{Limits, Session};
 use tenure_testkit::fake_backend::FakeCall;
 
 use crate::support::{World, all, next, resume, say, short};

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_protocol::{Method, Reason};
 use tenure_session::port::backend::Opening;
 use tenure_session::port::store::{RecordKey, Store};
 use tenure_session::record::Kept;
-use tenure_session::{EventId, Limits, Method, Principal, Reason};
+use tenure_session::{EventId, Limits, Principal};
 use tenure_testkit::fake_backend::{Opens, Seen};
 use tenure_testkit::runtime::{self, json_of, reader_of, send};
 
@@ -285,7 +286,7 @@ async fn a_server_that_comes_back_different_is_noticed() {
     let session = world.find(&old).await.unwrap();
     let mut reader = resume(&session, &id).await.unwrap();
     let link = { world }.script.opened().await;
-    let params = tenure_session::RawJson::of(&json!({ "level": "info", "data": "later" }));
+    let params = tenure_protocol::RawJson::of(&json!({ "level": "info", "data": "later" }));
     link.outlet.notify(&Method::LogMessage, Some(&params)).await.unwrap();
     assert_eq!(next(&mut reader).await.1, "later");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_session::Reason;
+use tenure_protocol::Reason;
 use tenure_session::budget::{Budget, BudgetLimits, Peer, Resource};
 use tenure_session::port::store::{Space, Store};
 use tenure_session::state::{Fault, NewState, State, StateLimits, States};

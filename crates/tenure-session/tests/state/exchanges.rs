@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tenure_protocol::{RawJson, Reason, Reply, RpcError};
 use tenure_session::data::{DataLayer, Policy, Required};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Reply};
+use tenure_session::port::backend::{Backend, Call};
 use tenure_session::port::responder::Responder;
 use tenure_session::state::{Kind, NewState, StateLimits};
-use tenure_session::{Principal, RawJson, Reason, Route, RpcError, State, States};
+use tenure_session::{Principal, Route, State, States};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
 use tenure_testkit::fake_backend::FakeBackend;

@@ -1,7 +1,7 @@
 //! What happens when the store fails, or loses its answer.
 
 use bytes::Bytes;
-use tenure_session::Reason;
+use tenure_protocol::Reason;
 use tenure_session::port::store::StoreError;
 use tenure_session::state::{Edition, Fault, Lost, StateLimits, States};
 use tenure_testkit::crash::Last;

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_protocol::{Method, Notification, RawJson, Request, RequestId, RpcError};
 use tenure_session::data::{DataLayer, KindOfState, Policy, Required};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Open, Opened};
 use tenure_session::port::seal::Seal;
 use tenure_session::runtime::{Answer, Caller, Parts};
 use tenure_session::state::{Kind, NewState, State, StateLimits};
-use tenure_session::{
-    Limits, Method, Notification, Principal, RawJson, Request, RequestId, RpcError, Session, Sessions, States,
-};
+use tenure_session::{Limits, Principal, Session, Sessions, States};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::{HandClock, TurnableClock};
 use tenure_testkit::fake_backend::{FakeBackend, Script, Seen};

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tenure_protocol::Reason;
+use tenure_session::Principal;
 use tenure_session::state::{About, Edition, Fault, Lost, NewState, StateId};
-use tenure_session::{Principal, Reason};
 
 use crate::support::{Engine, World, ann, holding, increment, kind, lost, number, on_every_engine};
 

@@ -1,8 +1,9 @@
 //! How many states there may be, how large they may be, and that the count is right whatever happens.
 
 use bytes::Bytes;
+use tenure_protocol::Reason;
+use tenure_session::Principal;
 use tenure_session::state::{About, Edition, Fault, Lost, NewState, StateLimits};
-use tenure_session::{Principal, Reason};
 
 use crate::support::{Engine, HOUR, World, ann, bob, holding, lost, on_every_engine};
 

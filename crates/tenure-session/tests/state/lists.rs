@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use tenure_protocol::Reason;
+use tenure_session::Principal;
 use tenure_session::state::{About, Edition, Listed, NewState, StateId};
-use tenure_session::{Principal, Reason};
 
 use crate::support::{Engine, HOUR, World, ann, bob, holding, increment, kind, on_every_engine};
 

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_protocol::Reason;
 use tenure_session::port::store::{Expected, RecordKey, Space, Store};
 use tenure_session::state::{Edition, Listed, Lost, Resumed, State, StateLimits, States};
-use tenure_session::{Principal, Reason, SessionKey};
+use tenure_session::{Principal, SessionKey};
 
 use crate::support::{
     Engine, HOUR, MINUTE, World, ann, bob, holding, increment, lost, number, on_every_engine,

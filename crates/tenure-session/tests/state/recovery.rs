@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_session::Reason;
+use tenure_protocol::Reason;
 use tenure_session::state::{Lost, StateLimits};
 
 use crate::support::{

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tenure_protocol::modern;
+use tenure_protocol::{Eras, Method, RawJson, Reply};
 use tenure_session::call::{Became, TaskWish};
-use tenure_session::exchange::{self, Answer};
+use tenure_session::exchange::Answer;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::responder::Responder;
 use tenure_session::task::TaskLimits;
-use tenure_session::{Eras, Method, Principal, RawJson, Route};
+use tenure_session::{Principal, Route};
 use tenure_testkit::clock::HandClock;
 
 use crate::support::{
@@ -91,7 +93,7 @@ async fn the_outcome_is_the_handlers_own(engine: Engine) {
     // What fails is the tool; the task has come to its end.
     assert_eq!(world.until_status(&ann(), &failed, "completed").await["result"], result);
     let (broken, asked) = world.task(&ann()).await;
-    asked.fail(tenure_session::RpcError::new(-32603, "broken"));
+    asked.fail(tenure_protocol::RpcError::new(-32603, "broken"));
     let broken = world.until_status(&ann(), &broken, "failed").await;
     assert_eq!(broken["error"], json!({ "code": -32603, "message": "broken" }));
     assert_eq!(broken.get("result"), None);
@@ -205,7 +207,7 @@ async fn what_a_task_says_reaches_nobody(engine: Engine) {
     let meta = json!({ "progressToken": 1, "io.modelcontextprotocol/logLevel": "debug" });
     // A client that would take a stream, and what was said before is on it.
     let call = request("tools/call", json!({ "name": "dig", "_meta": meta }));
-    let (exchanges, checked) = (world.exchanges.clone(), exchange::check(call, None, Eras::Both).unwrap());
+    let (exchanges, checked) = (world.exchanges.clone(), modern::check(call, None, Eras::Both).unwrap());
     let answer = tokio::spawn(async move { exchanges.request(checked, caller(&ann())).await });
     let asked = world.server.expect("tools/call").await;
     asked.context.progress(-1.0, None, None).await.unwrap();

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_protocol::{Method, RawJson};
+use tenure_session::Principal;
 use tenure_session::bridge::{ExchangesOnSessions, PoolLimits};
 use tenure_session::exchange::Exchanges;
 use tenure_session::port::store::Store;
 use tenure_session::task::{TaskLimits, Tasks};
-use tenure_session::{Method, Principal, RawJson};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
 use tenure_testkit::fake_backend::{FakeBackend, FakeCall, NewLink, Script, Seen};
@@ -305,7 +306,7 @@ async fn a_server_that_is_lost_takes_its_task_along() {
     let mut world = World::new();
     let (id, wanted, link) = world.task().await;
     link.outlet.link_lost();
-    wanted.end(Err(tenure_session::RpcError::refused("gone")));
+    wanted.end(Err(tenure_protocol::RpcError::refused("gone")));
     let failed = world.until(&id, "failed").await;
     assert_eq!(failed["error"]["code"], -31010);
     assert!(failed["error"]["message"].as_str().unwrap().contains("was lost"), "{failed}");
@@ -336,7 +337,7 @@ async fn a_server_that_does_not_wait_is_asked_where_its_task_is() {
     // Its questions come while it is asked for the outcome.
     world.expect("tasks/result").await.fail(-32602, "Task not completed yet");
     // A server that cannot be reached for a moment is asked again.
-    let unavailable = tenure_session::RpcError::of(tenure_session::Reason::BackendUnavailable, "a moment");
+    let unavailable = tenure_protocol::RpcError::of(tenure_protocol::Reason::BackendUnavailable, "a moment");
     world.expect("tasks/get").await.end(Err(unavailable));
     let mut got = created_as("theirs");
     got["status"] = "completed".into();

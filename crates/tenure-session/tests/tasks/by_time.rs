@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_protocol::{Method, RpcError};
+use tenure_session::Route;
 use tenure_session::exchange::Exchanges;
 use tenure_session::fingerprint::Fingerprint;
 use tenure_session::task::{TaskLimits, Tasks};
-use tenure_session::{Method, Route, RpcError};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
 use tenure_testkit::fake_responder::{Asked, FakeResponder};
@@ -179,7 +180,7 @@ async fn a_server_that_asks_by_its_result_is_answered_through_the_task() {
 async fn a_lost_server_does_not_end_a_task_that_is_safe() {
     let mut world = World::with(Engine::memory(), soon());
     let (id, call) = grown(&mut world).await;
-    call.fail(RpcError::of(tenure_session::Reason::BackendUnavailable, "gone"));
+    call.fail(RpcError::of(tenure_protocol::Reason::BackendUnavailable, "gone"));
     hint(&mut world, &json!({ "readOnlyHint": true })).await;
     world.server.expect("tools/call").await.answer(&json!({ "content": [] }));
     world.until_status(&ann(), &id, "completed").await;
@@ -208,10 +209,10 @@ impl tenure_session::port::responder::Responder for KeepsItsOwn {
     fn respond(
         &self,
         call: tenure_session::port::backend::Call,
-    ) -> tenure_session::port::BoxFuture<tenure_session::port::backend::Reply> {
+    ) -> tenure_session::port::BoxFuture<tenure_protocol::Reply> {
         let answer = |call: tenure_session::port::backend::Call| -> tenure_session::port::BoxFuture<_> {
             assert_eq!(call.request.method, Method::Discover);
-            Box::pin(std::future::ready(Ok(tenure_session::RawJson::of(&json!({ "capabilities": {} })))))
+            Box::pin(std::future::ready(Ok(tenure_protocol::RawJson::of(&json!({ "capabilities": {} })))))
         };
         By(answer).respond(call)
     }

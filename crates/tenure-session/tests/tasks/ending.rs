@@ -5,10 +5,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_protocol::modern;
+use tenure_protocol::{Eras, Method, RawJson};
 use tenure_session::call::TaskWish;
-use tenure_session::exchange::{self, Answer};
+use tenure_session::exchange::Answer;
 use tenure_session::task::TaskLimits;
-use tenure_session::{Eras, Method, RawJson};
 
 use crate::support::{Engine, MINUTE, SECOND, World, ann, caller, on_every_engine, request};
 
@@ -165,7 +166,7 @@ async fn once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_a_task_that_its_client_has_just_heard_of() {
     let mut world = World::new(Engine::memory());
-    let checked = exchange::check(request("tools/call", json!({ "name": "dig" })), None, Eras::Both).unwrap();
+    let checked = modern::check(request("tools/call", json!({ "name": "dig" })), None, Eras::Both).unwrap();
     // Polled by hand, so that nobody else does anything between the answer and the stop.
     let mut calling = Box::pin(world.exchanges.request(checked, caller(&ann())));
     assert!(once(&mut calling).await.is_pending());

@@ -32,7 +32,7 @@ async fn a_call_that_cannot_become_a_task_goes_on(engine: Engine) {
     let asked = world.server.expect("tools/call").await;
     world.store.fail_puts(true);
     let error = asked.context.become_task(TaskWish::default()).await.unwrap_err();
-    assert!(error.is(tenure_session::Reason::StoreUnavailable));
+    assert!(error.is(tenure_protocol::Reason::StoreUnavailable));
     assert_eq!(world.tasks.count(), 0);
     world.store.fail_puts(false);
     // It may try again.

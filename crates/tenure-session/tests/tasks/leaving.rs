@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use tenure_protocol::modern;
+use tenure_protocol::modern::Streams;
+use tenure_protocol::{Eras, RawJson, Reply, Request};
 use tenure_session::call::TaskWish;
-use tenure_session::exchange::{self, Answer, Exchanges, Streams};
+use tenure_session::exchange::{Answer, Exchanges};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::store::{Space, Store};
 use tenure_session::task::{TaskLimits, Tasks};
-use tenure_session::{Eras, RawJson, Request};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
 use tenure_testkit::late::{Late, leave_after, let_others_run};
@@ -43,7 +45,7 @@ impl Scene {
     }
 
     async fn ask(&self, request: Request) -> RawJson {
-        let mut checked = exchange::check(request, None, Eras::Both).unwrap();
+        let mut checked = modern::check(request, None, Eras::Both).unwrap();
         checked.streams = Streams::No;
         match self.exchanges.request(checked, caller(&ann())).await {
             Answer::Json { body, .. } => RawJson::trusted(body),

@@ -58,7 +58,7 @@ async fn an_outcome_is_only_so_large(engine: Engine) {
     let task = world.until_status(&ann(), &id, "failed").await;
     assert_eq!(task["error"]["data"], json!({ "reason": "event_too_large", "limit": 1000 }));
     let (id, asked) = world.task(&ann()).await;
-    asked.fail(tenure_session::RpcError::new(-32000, &"x".repeat(1000)));
+    asked.fail(tenure_protocol::RpcError::new(-32000, &"x".repeat(1000)));
     let task = world.until_status(&ann(), &id, "failed").await;
     assert_eq!(task["error"]["data"]["reason"], "event_too_large");
 }
@@ -75,7 +75,7 @@ async fn without_tasks_nobody_is_told_of_them(engine: Engine) {
     assert_eq!(discovered.await.unwrap()["result"]["capabilities"], json!({ "tools": {} }));
     // Whatever the server says to it.
     let get = world.send(&ann(), request("tasks/get", json!({ "taskId": "x" })));
-    world.server.expect("tasks/get").await.fail(tenure_session::RpcError::new(-32601, "no"));
+    world.server.expect("tasks/get").await.fail(tenure_protocol::RpcError::new(-32601, "no"));
     assert_eq!(get.await.unwrap()["error"]["code"], -32601);
 }
 

@@ -1,8 +1,9 @@
 //! Who hears of tasks without asking for them.
 
 use serde_json::{Value, json};
-use tenure_session::exchange::{self, Answer, Exchanges, Flow};
-use tenure_session::{Eras, Method, RawJson};
+use tenure_protocol::modern;
+use tenure_protocol::{Eras, Method, RawJson};
+use tenure_session::exchange::{Answer, Exchanges, Flow};
 use tenure_testkit::fake_responder::Asked;
 
 use crate::support::{Engine, SECOND, World, ann, bob, caller, on_every_engine, request, request_of};
@@ -18,7 +19,7 @@ on_every_engine!(
 /// Begins a listen of ann's.
 async fn begin(exchanges: Exchanges, notifications: Value) -> Flow {
     let request = request("subscriptions/listen", json!({ "notifications": notifications }));
-    let checked = exchange::check(request, None, Eras::Both).unwrap();
+    let checked = modern::check(request, None, Eras::Both).unwrap();
     match exchanges.request(checked, caller(&ann())).await {
         Answer::Stream(flow) => *flow,
         other => panic!("a stream, not {other:?}"),
@@ -98,7 +99,7 @@ async fn a_server_without_news_of_its_own_is_no_hindrance(engine: Engine) {
             .server
             .expect("subscriptions/listen")
             .await
-            .fail(tenure_session::RpcError::new(-32601, "no news"));
+            .fail(tenure_protocol::RpcError::new(-32601, "no news"));
     };
     let (mut flow, ()) = tokio::join!(begin(world.exchanges.clone(), json!({ "taskIds": [id] })), refusing);
     assert_eq!(next(&mut flow).await["params"]["notifications"], json!({ "taskIds": [id] }));

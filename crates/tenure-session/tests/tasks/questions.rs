@@ -1,8 +1,8 @@
 //! What a task wants to know.
 
 use serde_json::{Value, json};
+use tenure_protocol::{Method, RawJson, RpcError};
 use tenure_session::call::{Became, CallContext, TaskWish};
-use tenure_session::{Method, RawJson, RpcError};
 use tenure_testkit::fake_responder::Asked;
 use tokio::task::JoinHandle;
 

@@ -1,7 +1,7 @@
 //! What is left of tasks when their process was killed.
 
 use serde_json::{Value, json};
-use tenure_session::Method;
+use tenure_protocol::Method;
 
 use crate::support::{Engine, MINUTE, World, ann, bob, on_every_engine};
 
@@ -17,7 +17,7 @@ async fn what_was_under_way_was_interrupted(engine: Engine) {
     let (asking, second) = world.task(&ann()).await;
     let context = second.context.clone();
     tokio::spawn(async move {
-        context.ask(&Method::ElicitationCreate, Some(&tenure_session::RawJson::EMPTY_OBJECT)).await
+        context.ask(&Method::ElicitationCreate, Some(&tenure_protocol::RawJson::EMPTY_OBJECT)).await
     });
     world.until_status(&ann(), &asking, "input_required").await;
     let mut world = world.killed().await;
@@ -51,7 +51,7 @@ async fn what_had_ended_is_there_as_it_was(engine: Engine) {
     let (completed, asked) = world.task(&ann()).await;
     asked.answer(&json!({ "content": [{ "type": "text", "text": "\u{e9}" }], "isError": true }));
     let (failed, asked) = world.task(&ann()).await;
-    asked.fail(tenure_session::RpcError::new(-32000, "no"));
+    asked.fail(tenure_protocol::RpcError::new(-32000, "no"));
     let (cancelled, _asked) = world.task(&ann()).await;
     world.cancel(&ann(), &cancelled).await;
     let mut before = Vec::new();

@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tenure_protocol::modern;
+use tenure_protocol::modern::{Caching, Streams};
+use tenure_protocol::{Eras, Method, RawJson, Reply, Request, RequestId};
 use tenure_session::call::{Became, Caller, Fanout, TaskWish};
-use tenure_session::exchange::{self, Answer, Caching, ExchangeLimits, Exchanges, Parts, Streams};
+use tenure_session::exchange::{Answer, ExchangeLimits, Exchanges, Parts};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::responder::Responder;
 use tenure_session::port::seal::Seal;
 use tenure_session::port::store::{Space, Store};
 use tenure_session::task::{TaskLimits, Tasks};
-use tenure_session::{Eras, Method, Principal, RawJson, Request, RequestId, Route};
+use tenure_session::{Principal, Route};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
@@ -193,7 +196,7 @@ pub(crate) fn exchanges(responder: Arc<dyn Responder>, clock: &Arc<HandClock>) -
 /// Sends a request, and waits for the response in JSON.
 pub(crate) fn send(exchanges: Exchanges, who: Principal, request: Request) -> JoinHandle<Value> {
     tokio::spawn(async move {
-        let mut checked = exchange::check(request, None, Eras::Both).unwrap();
+        let mut checked = modern::check(request, None, Eras::Both).unwrap();
         checked.streams = Streams::No;
         match exchanges.request(checked, caller(&who)).await {
             Answer::Json { body, .. } => serde_json::from_slice(&body).unwrap(),

@@ -15,7 +15,7 @@ use rmcp::ErrorData;
 use rmcp::model::{ErrorCode, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
 use serde::{Deserialize, Serialize};
-use tenure_session::Reason;
+use tenure_protocol::Reason;
 use tenure_session::id::SessionKey;
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{NewEvent, Place, StoreError};

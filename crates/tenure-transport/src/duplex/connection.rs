@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use tenure_session::exchange::Exchanges;
-use tenure_session::message::{self, Malformed};
-use tenure_session::runtime::Caller;
-use tenure_session::{
-    Answer, Error, EventId, Incoming, Kind, Message, Method, Notification, RawJson, Reader, Reason, Request,
-    RequestId, Response, RpcError, Session, SessionId, Sessions, protocol,
+use tenure_protocol::message::{self, Malformed};
+use tenure_protocol::revision;
+use tenure_protocol::{
+    Error, Incoming, Kind, Message, Method, Notification, RawJson, Reason, Request, RequestId, Response,
+    RpcError, era,
 };
+use tenure_session::exchange::Exchanges;
+use tenure_session::runtime::Caller;
+use tenure_session::{Answer, EventId, Reader, Session, SessionId, Sessions};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -218,9 +220,9 @@ impl Connection {
                 Belongs::Nobody(error) => return self.refuse(&error, Some(&id)).await,
             }
         }
-        if let Some(version) = protocol::meta_version(request.params.as_ref()) {
+        if let Some(version) = era::meta_version(request.params.as_ref()) {
             // The modern era is not served here; its clients fall back to `initialize`.
-            return self.refuse(&protocol::unsupported(&version), Some(&id)).await;
+            return self.refuse(&revision::unsupported(&version), Some(&id)).await;
         }
         match (&self.session, &request.method) {
             (Some(session), _) => self.call(Arc::clone(session), request).await,

@@ -7,10 +7,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use tenure_session::exchange::{self, Answer, Exchanges};
-use tenure_session::protocol::{self, Era, Eras, Shape};
+use tenure_protocol::era::{self, Shape};
+use tenure_protocol::modern;
+use tenure_protocol::{
+    Era, Eras, Error, Message, Method, Notification, Reason, Request, RequestId, message, params,
+};
+use tenure_session::exchange::{Answer, Exchanges};
 use tenure_session::runtime::Caller;
-use tenure_session::{Error, Message, Method, Notification, Reason, Request, RequestId, message, rules};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -50,12 +53,12 @@ impl Exchanging {
 
     pub(super) fn belongs(&self, request: &Request) -> Belongs {
         let eras = self.exchanges.eras();
-        match (protocol::belongs(Shape::Request, request.params.as_ref(), None), eras) {
+        match (era::belongs(Shape::Request, request.params.as_ref(), None), eras) {
             (_, Eras::Legacy) | (Era::Legacy, Eras::Both) => Belongs::Session,
             (Era::Modern, Eras::Both | Eras::Modern) => Belongs::Exchange,
             (Era::Legacy, Eras::Modern) => {
-                let asked = protocol::requested(&Message::Request(request.clone()));
-                Belongs::Nobody(protocol::not_served(asked.as_deref().unwrap_or_default(), eras))
+                let asked = era::requested(&Message::Request(request.clone()));
+                Belongs::Nobody(era::not_served(asked.as_deref().unwrap_or_default(), eras))
             }
         }
     }
@@ -91,7 +94,7 @@ impl Exchanging {
         if notification.method != Method::Cancelled {
             return false;
         }
-        let id = rules::cancelled_id(notification.params.as_ref());
+        let id = params::cancelled_id(notification.params.as_ref());
         let withdrawn = id.and_then(|id| self.running.lock().get(&id).cloned());
         withdrawn.map(|withdrawn| withdrawn.cancel()).is_some()
     }
@@ -136,7 +139,7 @@ impl Drop for Seat {
 /// Dropping it withdraws the request.
 async fn answer(exchanges: &Exchanges, request: Request, caller: Caller, output: &mpsc::Sender<Outgoing>) {
     let (id, is_listen) = (request.id.clone(), request.method == Method::Listen);
-    let answer = match exchange::check(request, None, exchanges.eras()) {
+    let answer = match modern::check(request, None, exchanges.eras()) {
         Ok(checked) => exchanges.request(checked, caller).await,
         Err(error) => Answer::Refused(error),
     };

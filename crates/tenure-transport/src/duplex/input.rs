@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use tenure_session::Incoming;
+use tenure_protocol::Incoming;
 
 use super::skim::Skimmed;
 

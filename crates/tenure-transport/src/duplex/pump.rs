@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_protocol::{Error, Kind, Message, Method, Reason, RequestId, message, params};
 use tenure_session::runtime::Item;
-use tenure_session::{
-    Error, EventId, Kind, Message, Method, Reader, Reason, RequestId, Session, message, rules,
-};
+use tenure_session::{EventId, Reader, Session};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -157,7 +156,7 @@ impl Pump {
             Ok(Message::Response(response)) => self.waiting.retain(|id| *id != response.id),
             Ok(Message::Request(request)) => questions.ask(request.id, session),
             Ok(Message::Notification(told)) if told.method == Method::Cancelled => {
-                if let Some(id) = rules::cancelled_id(told.params.as_ref()) {
+                if let Some(id) = params::cancelled_id(told.params.as_ref()) {
                     questions.settle(&id);
                 }
             }

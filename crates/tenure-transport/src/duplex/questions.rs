@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure_session::{Reason, RequestId, Response, RpcError, Session};
+use tenure_protocol::{Reason, RequestId, Response, RpcError};
+use tenure_session::Session;
 
 /// The questions that went to the client and have no answer yet. As many as the session allows, no more.
 #[derive(Debug, Default)]

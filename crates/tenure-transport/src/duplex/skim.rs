@@ -4,7 +4,7 @@
 //! message: of something that is not JSON it may find anything, or nothing.
 
 use bytes::Bytes;
-use tenure_session::RequestId;
+use tenure_protocol::RequestId;
 
 /// The longest id that is picked out, and more than any name that is looked for.
 const MAX_BYTES: usize = 256;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
-use tenure_session::message::{self, Message};
+use tenure_protocol::{Error, Message, Reason, RequestId, RpcError, message};
 use tenure_session::runtime::Collect;
-use tenure_session::{Answer, Error, Reader, Reason, RequestId, RpcError, Session};
+use tenure_session::{Answer, Reader, Session};
 use tokio::sync::mpsc;
 
 use super::body::Body;

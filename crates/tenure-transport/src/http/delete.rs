@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 use http::{Response, StatusCode};
-use tenure_session::Error;
+use tenure_protocol::Error;
 
 use super::body::Body;
 use super::endpoint::{Endpoint, session_id};

@@ -2,9 +2,11 @@
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
-use tenure_session::exchange::{self, Answer, Exchanges, Flow, Header, Heads, Streams};
-use tenure_session::protocol::{self, Era, Eras, Shape};
-use tenure_session::{Message, RawJson, Request};
+use tenure_protocol::era::{self, Shape};
+use tenure_protocol::modern;
+use tenure_protocol::modern::{Header, Heads, Streams};
+use tenure_protocol::{Era, Eras, Message, RawJson, Request};
+use tenure_session::exchange::{Answer, Exchanges, Flow};
 
 use super::body::Body;
 use super::endpoint::{Asker, Endpoint, Remote, event_stream};
@@ -35,7 +37,7 @@ impl Endpoint {
     /// Whether there are no sessions that a request with this version in its header could be about.
     pub(super) fn has_no_sessions_for(&self, version: Option<&str>) -> bool {
         // The header alone says it, while nothing is known of a body.
-        let is_modern = protocol::belongs(Shape::NoMessage, None, version) == Era::Modern;
+        let is_modern = era::belongs(Shape::NoMessage, None, version) == Era::Modern;
         is_modern || self.eras() == Eras::Modern
     }
 
@@ -47,7 +49,7 @@ impl Endpoint {
         header: Option<&str>,
     ) -> Belongs<'_> {
         let Some(exchanges) = &self.0.exchanges else { return Belongs::Session };
-        match (protocol::belongs(shape, params, header), exchanges.eras()) {
+        match (era::belongs(shape, params, header), exchanges.eras()) {
             (_, Eras::Legacy) | (Era::Legacy, Eras::Both) => Belongs::Session,
             (Era::Modern, Eras::Both | Eras::Modern) => Belongs::Exchange(exchanges),
             (Era::Legacy, Eras::Modern) => Belongs::Nobody(Eras::Modern),
@@ -78,7 +80,7 @@ impl Endpoint {
         asker: &Asker<'_>,
     ) -> Response<Body> {
         let id = request.id.clone();
-        let mut checked = match exchange::check(request, Some(heads(&parts.headers)), exchanges.eras()) {
+        let mut checked = match modern::check(request, Some(heads(&parts.headers)), exchanges.eras()) {
             Ok(checked) => checked,
             Err(error) => return reject_exchange(&error, Some(&id)),
         };

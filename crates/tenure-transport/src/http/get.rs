@@ -2,7 +2,7 @@
 
 use http::Response;
 use http::request::Parts;
-use tenure_session::{Error, protocol};
+use tenure_protocol::{Error, revision};
 
 use super::body::Body;
 use super::endpoint::{Endpoint, Remote};
@@ -37,5 +37,5 @@ impl Endpoint {
 /// GET and DELETE have no body, so the header alone says which revision they are of.
 pub(super) fn check(parts: &Parts) -> Result<(), Error> {
     let header = headers::protocol_version(&parts.headers);
-    protocol::check_header(header)
+    revision::check_header(header)
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderMap, Version, request};
-use tenure_session::{Error, Reason};
+use tenure_protocol::{Error, Reason};
 
 use super::cors::Page;
 use super::endpoint::Remote;

@@ -2,7 +2,8 @@
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
-use tenure_session::{Error, Reason, SessionId};
+use tenure_protocol::{Error, Reason};
+use tenure_session::SessionId;
 
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");

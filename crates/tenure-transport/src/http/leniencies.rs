@@ -7,9 +7,9 @@ use std::borrow::Cow;
 
 use http::HeaderMap;
 use http::header::ACCEPT;
+use tenure_protocol::Error;
 use tenure_session::id::{Position, StreamId};
-use tenure_session::{Error, SessionId};
-use tenure_session::{EventId, EventNames};
+use tenure_session::{EventId, EventNames, SessionId};
 
 use super::headers::{self, Wanted};
 use super::sse::{Ids, Wording};

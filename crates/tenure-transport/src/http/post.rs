@@ -6,19 +6,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
+use tenure_protocol::era::{self, EraFault, Shape};
+use tenure_protocol::revision;
+use tenure_protocol::{Era, Error, Incoming, Message, Method, RawJson, Reason, Request};
+use tenure_session::Session;
 use tenure_session::budget::{Share, Taken};
-use tenure_session::protocol::{self, Era, EraFault, Shape};
 use tenure_session::runtime::Caller;
-use tenure_session::{Error, Incoming, Message, Method, RawJson, Reason, Request, Session};
 
 use super::answer::{Asked, Manner};
 use super::body::Body;
 use super::endpoint::{Asker, Endpoint, Remote, with_session};
 use super::exchange::Belongs;
-use super::headers;
 use super::receive::{receive, too_large};
 use super::reject::{empty, malformed, reject, reject_new};
-use super::unnamed;
+use super::{headers, unnamed};
 
 impl Endpoint {
     pub(super) async fn post<B>(
@@ -96,8 +97,8 @@ impl Endpoint {
             // There is nothing left that such a message could be about.
             (Belongs::Exchange(_), _) => Ok(empty(StatusCode::ACCEPTED)),
             (Belongs::Nobody(eras), message) => {
-                let requested = protocol::requested(&message);
-                Err(protocol::not_served(requested.as_deref().or(header).unwrap_or_default(), eras))
+                let requested = era::requested(&message);
+                Err(era::not_served(requested.as_deref().or(header).unwrap_or_default(), eras))
             }
             (Belongs::Session, message) => match self.check_accept(parts, header, manner) {
                 Ok(()) => self.of_session(parts, message, header, asker, manner).await,
@@ -125,7 +126,7 @@ impl Endpoint {
     ) -> Result<Response<Body>, Error> {
         match message {
             Message::Request(request) => {
-                check_era(protocol::meta_version(request.params.as_ref()).as_deref(), header)?;
+                check_era(era::meta_version(request.params.as_ref()).as_deref(), header)?;
                 let is_first = request.method == Method::Initialize
                     && matches!(headers::session(&parts.headers), headers::Named::None);
                 if is_first {
@@ -148,8 +149,8 @@ impl Endpoint {
                 Ok(named(response, parts))
             }
             Message::Notification(notification) => {
-                if let Ok(Era::Modern) = protocol::era(Shape::Notification, None, header) {
-                    return Err(protocol::unsupported(header.unwrap_or_default()));
+                if let Ok(Era::Modern) = era::era(Shape::Notification, None, header) {
+                    return Err(revision::unsupported(header.unwrap_or_default()));
                 }
                 let session = self.session_for(parts, header, asker.remote).await?;
                 session.touch();
@@ -251,7 +252,7 @@ impl Endpoint {
         header: Option<&str>,
         remote: Option<&Remote>,
     ) -> Result<Arc<Session>, Error> {
-        protocol::check_header(header)?;
+        revision::check_header(header)?;
         let session = self.session(parts, remote).await?;
         if header.is_none() {
             session.note_unversioned();
@@ -302,15 +303,15 @@ async fn futures_now<F: Future>(mut future: std::pin::Pin<&mut F>) -> std::task:
 }
 
 fn check_era(meta: Option<&str>, header: Option<&str>) -> Result<(), Error> {
-    match protocol::era(Shape::Request, meta, header) {
+    match era::era(Shape::Request, meta, header) {
         Ok(Era::Legacy) => Ok(()),
         // Here the modern era is not served. A client that tries it falls back to initialize when the answer is a
         // 400 that is none of the modern errors.
         Ok(Era::Modern) | Err(EraFault::HeaderMismatch | EraFault::Unsupported) => {
-            Err(protocol::unsupported(meta.unwrap_or_default()))
+            Err(revision::unsupported(meta.unwrap_or_default()))
         }
         Err(EraFault::MetaMissing | EraFault::ModernBatch) => {
-            Err(protocol::unsupported(header.unwrap_or_default()))
+            Err(revision::unsupported(header.unwrap_or_default()))
         }
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use tenure_protocol::{Error, Reason};
 use tenure_session::budget::{Full, Resource, Share, Taken};
-use tenure_session::{Error, Reason};
 
 /// What is taken for a body that does not say how long it is, until more of it has come.
 const FIRST_BYTES: usize = 16 << 10;

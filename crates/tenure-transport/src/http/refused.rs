@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use http::HeaderMap;
 use http::header::ORIGIN;
-use tenure_session::{Error, Reason};
+use tenure_protocol::{Error, Reason};
 
 /// How many are told of. A browser page can make up any number of names.
 const MOST: usize = 64;

@@ -8,8 +8,8 @@ use http::header::{
     ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{Response, StatusCode};
-use tenure_session::message::{self, Malformed};
-use tenure_session::{Error, Kind, Reason, RequestId};
+use tenure_protocol::message::{self, Malformed};
+use tenure_protocol::{Error, Kind, Reason, RequestId};
 
 use super::body::Body;
 

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::Response;
 use http::request::Parts;
+use tenure_protocol::{Error, Message, Reason, Request, revision};
+use tenure_session::Session;
 use tenure_session::budget::Share;
-use tenure_session::protocol;
 use tenure_session::runtime::Caller;
-use tenure_session::{Error, Message, Reason, Request, Session};
 
 use super::answer::{Asked, Manner};
 use super::body::Body;
@@ -98,7 +98,7 @@ impl Endpoint {
     /// Opens a session for a client that did not ask for one.
     async fn mint(&self, parts: &Parts, share: Share) -> Result<Arc<Session>, Error> {
         let header = headers::protocol_version(&parts.headers);
-        protocol::check_header(header)?;
+        revision::check_header(header)?;
         let request = greeting(header)?;
         let created = self.0.sessions.create_within(share, request, &self.principal(parts)).await?;
         let session = created.session.ok_or_else(|| {

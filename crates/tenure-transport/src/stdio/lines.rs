@@ -99,7 +99,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 mod tests {
     use super::*;
     use crate::duplex::Skimmed;
-    use tenure_session::RequestId;
+    use tenure_protocol::RequestId;
 
     /// Reads all lines of an input that comes in pieces of this size, of 20 bytes at most.
     async fn lines(input: &[u8], piece: usize) -> Vec<String> {

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tenure_backend::native::{Handler, Introduction};
+use tenure_protocol::Reply;
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::{Method, RawJson, Reason, RpcError};
 use tenure_session::call::Fanout;
-use tenure_session::port::backend::{Call, Reply};
-use tenure_session::protocol::MODERN;
+use tenure_session::port::backend::Call;
 use tenure_session::runtime::CallContext;
-use tenure_session::{Method, RawJson, Reason, RpcError};
 
 use crate::catalog;
 

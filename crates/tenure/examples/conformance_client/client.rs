@@ -13,10 +13,10 @@ use hyper_util::client::legacy::Client as Http;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
-use tenure_session::exchange::params::HeaderParams;
-use tenure_session::exchange::{ladder, sentinel};
-use tenure_session::protocol::{MODERN, Revision};
-use tenure_session::{Method, RawJson};
+use tenure_protocol::modern::header_params::HeaderParams;
+use tenure_protocol::modern::{header_value, validate};
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::{Method, RawJson, Revision};
 
 use crate::scenarios::example;
 
@@ -130,9 +130,10 @@ impl Client {
             ("MCP-Protocol-Version".to_owned(), MODERN.to_owned()),
             ("Mcp-Method".to_owned(), method.to_owned()),
         ];
-        if let Some(name) = ladder::named_by(&Method::new(method)).and_then(|member| params[member].as_str())
+        if let Some(name) =
+            validate::named_by(&Method::new(method)).and_then(|member| params[member].as_str())
         {
-            headers.push(("Mcp-Name".to_owned(), sentinel::encode(name).into_owned()));
+            headers.push(("Mcp-Name".to_owned(), header_value::encode(name).into_owned()));
         }
         let tools = self.tools.lock().expect("nobody panics with it");
         let tool = tools.iter().find(|tool| method == "tools/call" && tool["name"] == params["name"]);

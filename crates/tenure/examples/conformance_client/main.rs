@@ -13,7 +13,7 @@ use anyhow::Context;
 use serde_json::Value;
 use tenure::Node;
 use tenure::config::{Config, Sources};
-use tenure_session::protocol::MODERN;
+use tenure_protocol::revision::MODERN;
 
 use client::{Client, Era};
 

@@ -1,6 +1,6 @@
 //! Forms that choose: yes or no, one of some names, and what is logged.
 
-use tenure_session::Eras;
+use tenure_protocol::Eras;
 use tenure_session::bridge::Reuse;
 use tenure_session::data::{FEATURES, Required};
 use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};

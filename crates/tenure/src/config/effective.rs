@@ -4,22 +4,22 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tenure_protocol::Eras;
+use tenure_session::Limits;
 use tenure_session::bridge::{ERA_TTL, PoolLimits, Reuse};
 use tenure_session::data::Policy;
 use tenure_session::exchange::ExchangeLimits;
 use tenure_session::state::StateLimits;
 use tenure_session::task::TaskLimits;
-use tenure_session::{Eras, Limits};
 use tenure_transport::http::{Doors, Rules};
 use tenure_transport::serve::Bounds;
 
-use super::checks;
 use super::compat::Compat;
 use super::error::{ConfigError, Warning};
 use super::layers::Layered;
 use super::profile::Profile;
-use super::show;
 use super::sources::Sources;
+use super::{checks, show};
 
 /// The whole configuration of `tenure serve`.
 #[derive(Clone, Debug)]

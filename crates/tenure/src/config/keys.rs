@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use tenure_session::Eras;
+use tenure_protocol::Eras;
 use tenure_session::bridge::Reuse;
 use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 

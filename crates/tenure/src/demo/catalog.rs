@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tenure_session::{Reason, RpcError};
+use tenure_protocol::{Reason, RpcError};
 
 /// The tools, in a stable order.
 pub(super) fn tools() -> Value {

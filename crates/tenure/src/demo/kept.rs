@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use tenure_protocol::{Reason, RpcError};
+use tenure_session::State;
 use tenure_session::data::KindOfState;
 use tenure_session::runtime::CallContext;
 use tenure_session::state::Kind;
-use tenure_session::{Reason, RpcError, State};
 
 /// The most notes and hashes one workspace keeps.
 pub(super) const MAX_KEPT: usize = 1000;

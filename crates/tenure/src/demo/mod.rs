@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_backend::native::{Handler, Introduction, Made, Native};
+use tenure_protocol::Reply;
+use tenure_protocol::{Method, RawJson, Reason, RpcError};
 use tenure_session::call::ToolCall;
 use tenure_session::data::KindOfState;
-use tenure_session::port::backend::{Backend, Call, Reply};
+use tenure_session::port::backend::{Backend, Call};
 use tenure_session::runtime::Outlet;
-use tenure_session::{Method, RawJson, Reason, RpcError};
 
 /// The kind of state that the demo's tools work on.
 pub fn workspace() -> KindOfState {
@@ -64,7 +65,7 @@ impl Demo {
             Method::PromptsList => Ok(catalog::prompts()),
             Method::PromptsGet => catalog::prompt(&read(params.as_ref())?),
             Method::CompletionComplete => Ok(catalog::complete(&read(params.as_ref())?)),
-            Method::LoggingSetLevel => match tenure_session::rules::log_level(params.as_ref()) {
+            Method::LoggingSetLevel => match tenure_protocol::params::log_level(params.as_ref()) {
                 Some(_) => Ok(json!({})),
                 None => Err(RpcError::of(Reason::InvalidParams, "no such log level")),
             },

@@ -1,7 +1,7 @@
 //! The demo server's resources: a fixed text, the workspace's notebook, and a number that all sessions share.
 
 use serde_json::{Value, json};
-use tenure_session::RpcError;
+use tenure_protocol::RpcError;
 use tenure_session::runtime::CallContext;
 
 use super::kept;

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tenure_protocol::{Error, Reason};
 use tenure_session::budget::Budget;
 use tenure_session::exchange::Exchanges;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
@@ -14,7 +15,7 @@ use tenure_session::port::store::{RecordKey, Space, StoreError};
 use tenure_session::record::{End, Kept};
 use tenure_session::runtime::{self, Changes, Existing, NotAdopted, SavedSession, Sessions, Settings};
 use tenure_session::supervise::{LoopInfo, LoopState};
-use tenure_session::{Error, Limits, Reason, SessionKey};
+use tenure_session::{Limits, SessionKey};
 use tokio::sync::Semaphore;
 
 use super::calls::{self, Calls};

@@ -6,11 +6,12 @@
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tenure_protocol::{Method, Request, RequestId, params};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Record, Survey};
 use tenure_session::record::{End, Kept, SessionRecord};
 use tenure_session::runtime::{CallInfo, IdleTtl, SessionInfo, Settings, noted_requests};
-use tenure_session::{Method, Request, RequestId, SessionKey, StreamId, rules};
+use tenure_session::{SessionKey, StreamId};
 
 use super::key::key_text;
 use super::signs::signs;
@@ -175,7 +176,7 @@ fn noted(request: &Request, stream: StreamId) -> CallView {
         id: id(&request.id),
         method: request.method.as_str().to_owned(),
         tool: match request.method {
-            Method::ToolsCall => rules::tool_name(request.params.as_ref()),
+            Method::ToolsCall => params::tool_name(request.params.as_ref()),
             _ => None,
         },
         started: None,

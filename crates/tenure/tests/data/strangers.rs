@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tenure_backend::native::{Handler, Introduction, Native};
+use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
 use tenure_session::data::{Policy, Required};
-use tenure_session::port::backend::{Backend, Call, Reply};
-use tenure_session::{Method, RawJson, Reason, RpcError};
+use tenure_session::port::backend::{Backend, Call};
 
 use super::world::{Client, World, at};
 

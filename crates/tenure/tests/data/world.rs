@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tenure_protocol::modern::Caching;
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::{Eras, Incoming, Message, Request, message};
 use tenure_session::bridge::{ExchangesOnSessions, PoolLimits};
 use tenure_session::data::{DataLayer, KindOfState, Policy};
-use tenure_session::exchange::{self, Caching, ExchangeLimits, Exchanges};
-use tenure_session::message::{self, Incoming, Message};
+use tenure_session::exchange::{self, ExchangeLimits, Exchanges};
 use tenure_session::port::backend::Backend;
 use tenure_session::port::seal::Seal;
 use tenure_session::port::store::Store;
-use tenure_session::protocol::{Eras, MODERN};
 use tenure_session::runtime::{Caller, Parts};
 use tenure_session::state::StateLimits;
-use tenure_session::{Answer, Limits, Principal, Request, Session, Sessions, States};
+use tenure_session::{Answer, Limits, Principal, Session, Sessions, States};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;
 use tenure_testkit::runtime;
@@ -115,8 +116,8 @@ impl World {
         client.note('←', &String::from_utf8_lossy(&created.answer));
         let session = created.session.expect("agreed");
         session
-            .notification(tenure_session::Notification {
-                method: tenure_session::Method::Initialized,
+            .notification(tenure_protocol::Notification {
+                method: tenure_protocol::Method::Initialized,
                 params: None,
             })
             .expect("initialized");
@@ -239,7 +240,8 @@ impl Modern {
     pub(super) async fn send_raw(&self, request: &str) -> String {
         let request = parsed(request);
         let caller = Caller { principal: self.principal.clone(), ..Caller::anonymous("test") };
-        let checked = exchange::check(request.clone(), None, Eras::Both).expect("a request of this era");
+        let checked =
+            tenure_protocol::modern::check(request.clone(), None, Eras::Both).expect("a request of this era");
         match self.exchanges.request(checked, caller).await {
             exchange::Answer::Json { body, .. } => String::from_utf8_lossy(&body).into_owned(),
             exchange::Answer::Refused(error) => {

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tenure::Node;
+use tenure_protocol::{Method, RawJson};
 use tenure_session::budget::{Peer, Resource};
-use tenure_session::{Method, RawJson};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::http2_and_tls::client::Http2;

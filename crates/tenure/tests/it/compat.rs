@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use tenure_session::{Method, RawJson};
+use tenure_protocol::{Method, RawJson};
 
 use crate::support::client::{Ask, Connection, Response};
 use crate::support::events::Events;

@@ -4,11 +4,12 @@
 //! it is the only request's in flight that wants any, or nobody's.
 
 use serde_json::value::RawValue;
+use tenure_protocol::keys::SUBSCRIPTION;
+use tenure_protocol::translate::notifications;
+use tenure_protocol::{
+    Message, Method, Notification, RawJson, Reason, Request, Response, RpcError, message, params,
+};
 use tenure_session::bridge::probe::Answer;
-use tenure_session::bridge::rules::news;
-use tenure_session::exchange::meta::SUBSCRIPTION;
-use tenure_session::message::{self, Message, Notification, Request, Response};
-use tenure_session::{Method, RawJson, Reason, RpcError, rules};
 use tokio::sync::mpsc;
 
 use super::super::pipes::Ear;
@@ -106,10 +107,10 @@ impl Traffic {
 
     /// The server has ended a listen. It should answer it instead, or before, but may do only this.
     fn ended(&self, params: Option<&RawJson>) {
-        let number = rules::cancelled_id(params).and_then(|id| number_of(id.raw()));
+        let number = params::cancelled_id(params).and_then(|id| number_of(id.raw()));
         let Some(number) = number.filter(|number| self.is_listen(*number)) else { return };
         if let Some(waiting) = self.take(number) {
-            let end = news::end(&waiting.id);
+            let end = notifications::end(&waiting.id);
             waiting.answer(Answer::Said(Ok(end)));
         }
     }

@@ -18,14 +18,16 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tenure_protocol::Reply;
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::translate::evidence::{Verdict, Way};
+use tenure_protocol::translate::result;
+use tenure_protocol::{Reason, RpcError};
 use tenure_session::bridge::probe::{Answer, Attempt, Probe};
-use tenure_session::bridge::rules::evidence::{Verdict, Way};
-use tenure_session::bridge::rules::result;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::responder::Responder;
-use tenure_session::protocol::MODERN;
-use tenure_session::{Principal, Reason, Route, RpcError};
+use tenure_session::{Principal, Route};
 use tokio::sync::OnceCell;
 
 use self::server::Server;

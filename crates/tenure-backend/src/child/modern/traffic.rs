@@ -11,12 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tenure_protocol::keys::LEVEL;
+use tenure_protocol::{Method, RawJson, RequestId, RpcError, message};
 use tenure_session::bridge::probe::Answer;
 use tenure_session::call::CallContext;
-use tenure_session::exchange::meta::LOG_LEVEL;
-use tenure_session::message;
 use tenure_session::port::backend::Call;
-use tenure_session::{Method, RawJson, RequestId, RpcError};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::super::splice::{self, Marks};
@@ -82,7 +81,7 @@ impl Traffic {
         };
         let (news, mut heard) = mpsc::channel(NEWS);
         let (answer, mut answered) = oneshot::channel();
-        let level = params.as_ref().and_then(|params| splice::in_meta(params, LOG_LEVEL));
+        let level = params.as_ref().and_then(|params| splice::in_meta(params, LEVEL));
         let waiting = Waiting {
             id: request.id.clone(),
             is_listen: request.method == Method::Listen,

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use tenure_session::message::{Message, Notification};
+use tenure_protocol::{Message, Method, Notification, RawJson, params};
 use tenure_session::runtime::{Fanout, News, Outlet};
-use tenure_session::{Method, RawJson, rules};
 
 use super::super::pipes::Ear;
 use super::super::splice;
@@ -111,7 +110,7 @@ impl Crowd {
             Method::Progress => self.progress(params.as_ref()),
             Method::LogMessage => self.log(params),
             Method::ResourceUpdated => {
-                let Some(uri) = rules::subscription_uri(params.as_ref()) else { return };
+                let Some(uri) = params::subscription_uri(params.as_ref()) else { return };
                 for member in self.topics.watchers(&uri) {
                     member.tell(Said::News(None, method.clone(), params.clone()));
                 }
@@ -139,7 +138,7 @@ impl Crowd {
     }
 
     fn log(&self, params: Option<RawJson>) {
-        let level = rules::log_level(params.as_ref());
+        let level = params::log_level(params.as_ref());
         if let Some(caller) = self.traffic.only_one() {
             if self.levels.lets_pass(caller.member.number, level) {
                 caller.member.tell(Said::News(Some(caller.context), Method::LogMessage, params));

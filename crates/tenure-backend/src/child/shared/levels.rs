@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use tenure_session::port::backend::Reply;
-use tenure_session::rules::LogLevel;
-use tenure_session::{Method, RawJson};
+use tenure_protocol::params::LogLevel;
+use tenure_protocol::{Method, RawJson, Reply};
 use tokio::sync::Semaphore;
 
 use super::traffic::Traffic;

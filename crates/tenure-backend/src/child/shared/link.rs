@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tenure_protocol::{Method, Notification, Reason, Reply, RpcError, params};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Link, Reply};
+use tenure_session::port::backend::{Call, Link};
 use tenure_session::runtime::CallContext;
-use tenure_session::{Method, Notification, Reason, RpcError, rules};
 use tokio::sync::oneshot;
 
 use super::crowd::spawn;
@@ -36,7 +36,7 @@ impl SharedLink {
         })
     }
 
-    fn set_level(&self, level: rules::LogLevel, context: CallContext) -> BoxFuture<Reply> {
+    fn set_level(&self, level: params::LogLevel, context: CallContext) -> BoxFuture<Reply> {
         let (crowd, member) = (Arc::clone(&self.server.crowd), self.member.number);
         settled(context, async move |tell: oneshot::Sender<Reply>| {
             drop(tell.send(crowd.levels.set(member, level).await));
@@ -57,15 +57,15 @@ impl Link for SharedLink {
         let Call { request, context } = call;
         let params = request.params.as_ref();
         match request.method {
-            Method::ResourcesSubscribe => match rules::subscription_uri(params) {
+            Method::ResourcesSubscribe => match params::subscription_uri(params) {
                 Some(uri) => self.subscribe(uri, context),
                 None => unclear("The uri cannot be read"),
             },
-            Method::ResourcesUnsubscribe => match rules::subscription_uri(params) {
+            Method::ResourcesUnsubscribe => match params::subscription_uri(params) {
                 Some(uri) => self.unsubscribe(uri, context),
                 None => unclear("The uri cannot be read"),
             },
-            Method::LoggingSetLevel => match rules::log_level(params) {
+            Method::LoggingSetLevel => match params::log_level(params) {
                 Some(level) => self.set_level(level, context),
                 None => unclear("There is no such log level"),
             },

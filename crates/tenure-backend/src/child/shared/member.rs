@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use tenure_protocol::{Method, RawJson, Reply};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Reply;
 use tenure_session::runtime::{CallContext, Outlet};
-use tenure_session::{Method, RawJson};
 use tokio::sync::oneshot;
 
 /// Messages that may wait for a session.

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tenure_protocol::{Method, RawJson, Reason, Reply, Revision, RpcError};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Reply;
-use tenure_session::{Method, RawJson, Reason, Revision, RpcError};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
-use tenure_session::RpcError;
+use tenure_protocol::RpcError;
 use tenure_session::port::backend::{Open, Opened};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

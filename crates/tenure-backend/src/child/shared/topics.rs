@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
-use tenure_session::port::backend::Reply;
-use tenure_session::{Method, RawJson, RpcError};
+use tenure_protocol::{Method, RawJson, Reply, RpcError};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::member::Member;

@@ -10,10 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use tenure_session::message::{self, Request, Response};
-use tenure_session::port::backend::Reply;
+use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RequestId, Response, RpcError, message};
 use tenure_session::runtime::CallContext;
-use tenure_session::{Method, RawJson, Reason, RequestId, RpcError};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::super::splice::{Marks, marked};

@@ -1,8 +1,8 @@
 //! The headers of a request that stands alone: they repeat what its body says, for those who route by them.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tenure_session::exchange::{HeaderParams, ladder, sentinel};
-use tenure_session::{Reason, Request, RpcError, rules};
+use tenure_protocol::modern::{HeaderParams, header_value, validate};
+use tenure_protocol::{Reason, Request, RpcError, params};
 
 use super::super::door::VERSION;
 
@@ -23,8 +23,8 @@ pub(super) fn write(
     let mut headers = HeaderMap::with_capacity(4);
     headers.insert(VERSION, value("The version", version)?);
     headers.insert(METHOD, value("The method", request.method.as_str())?);
-    if let Some(name) = ladder::named_by(&request.method).and_then(|member| text(request, member)) {
-        headers.insert(NAME, value("The name", &sentinel::encode(&name))?);
+    if let Some(name) = validate::named_by(&request.method).and_then(|member| text(request, member)) {
+        headers.insert(NAME, value("The name", &header_value::encode(&name))?);
     }
     let repeated = tool.map(|tool| tool.headers_for(request.params.as_ref())).unwrap_or_default();
     for (name, argument) in repeated {
@@ -46,13 +46,13 @@ fn value(what: &str, text: &str) -> Result<HeaderValue, RpcError> {
 
 /// A member of the params that is a text.
 pub(super) fn text(request: &Request, member: &str) -> Option<String> {
-    rules::text_member(request.params.as_ref(), member)
+    params::text_member(request.params.as_ref(), member)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tenure_session::{Method, RawJson, RequestId};
+    use tenure_protocol::{Method, RawJson, RequestId};
 
     use super::*;
 

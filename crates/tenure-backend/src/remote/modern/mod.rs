@@ -22,17 +22,19 @@ mod tools;
 
 use std::sync::Arc;
 
+use tenure_protocol::Reply;
+use tenure_protocol::modern::Meta;
+use tenure_protocol::params::{self, Repeat};
+use tenure_protocol::translate::codes::HEADER_MISMATCH;
+use tenure_protocol::translate::evidence::Way;
+use tenure_protocol::translate::result;
+use tenure_protocol::{Method, RawJson, Reason, Request, RequestId, RpcError};
+use tenure_session::Route;
 use tenure_session::bridge::probe::{Answer, Attempt, Probe};
-use tenure_session::bridge::rules::codes::HEADER_MISMATCH;
-use tenure_session::bridge::rules::evidence::Way;
-use tenure_session::bridge::rules::result;
 use tenure_session::call::CallContext;
-use tenure_session::exchange::Meta;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Reply};
+use tenure_session::port::backend::Call;
 use tenure_session::port::responder::Responder;
-use tenure_session::rules::{self, Repeat};
-use tenure_session::{Method, RawJson, Reason, Request, RequestId, Route, RpcError};
 
 use self::tools::Tools;
 use super::Upstream;
@@ -174,9 +176,9 @@ impl Server {
         };
         tokio::time::sleep(pause).await;
         if repeat == Repeat::AskTool {
-            let name = rules::tool_name(request.params.as_ref());
+            let name = params::tool_name(request.params.as_ref());
             let is_it = |page: &RawJson| {
-                name.as_ref().is_some_and(|name| rules::repeatable_tools(page).0.contains(name))
+                name.as_ref().is_some_and(|name| params::repeatable_tools(page).0.contains(name))
             };
             if !self.find_page(meta, context, is_it).await {
                 return Err(away.unrepeated());
@@ -249,7 +251,7 @@ impl Server {
 fn repeat(method: &Method) -> Repeat {
     match method {
         Method::Discover | Method::TasksGet => Repeat::Safe,
-        method => rules::repeat(method),
+        method => params::repeat(method),
     }
 }
 

@@ -2,12 +2,10 @@
 
 use bytes::Bytes;
 use http::HeaderMap;
+use tenure_protocol::translate::evidence::Way;
+use tenure_protocol::{Message, Reply, Request, RequestId, RpcError, message};
 use tenure_session::bridge::probe::{Answer, Attempt};
-use tenure_session::bridge::rules::evidence::Way;
 use tenure_session::call::CallContext;
-use tenure_session::message::{self, Message};
-use tenure_session::port::backend::Reply;
-use tenure_session::{Request, RequestId, RpcError};
 
 use super::super::door::{Answer as Came, error_of, too_long};
 use super::super::events::Events;

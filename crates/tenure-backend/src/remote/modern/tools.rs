@@ -10,9 +10,10 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tenure_session::exchange::meta::{CAPABILITIES, CLIENT, VERSION};
-use tenure_session::exchange::{HeaderParams, Meta};
-use tenure_session::{Method, Principal, RawJson, Request};
+use tenure_protocol::keys::{CAPABILITIES, CLIENT, META_VERSION};
+use tenure_protocol::modern::{HeaderParams, Meta};
+use tenure_protocol::{Method, RawJson, Request};
+use tenure_session::Principal;
 
 use super::headers::text;
 
@@ -108,7 +109,7 @@ pub(super) fn listing(meta: &Meta, cursor: Option<&str>) -> RawJson {
         meta: serde_json::Map<String, serde_json::Value>,
     }
     let mut said = serde_json::Map::new();
-    said.insert(VERSION.to_owned(), meta.version.clone().into());
+    said.insert(META_VERSION.to_owned(), meta.version.clone().into());
     for (name, value) in [(CAPABILITIES, Some(meta.capabilities.raw())), (CLIENT, meta.info.as_ref())] {
         if let Some(value) = value.and_then(|value| value.read().ok()) {
             said.insert(name.to_owned(), value);
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn a_caller_knows_what_it_was_told_last() {
         let call = Request {
-            id: tenure_session::RequestId::from_number(1),
+            id: tenure_protocol::RequestId::from_number(1),
             method: Method::ToolsCall,
             params: Some(RawJson::trusted(r#"{"name":"g","arguments":{"r":"x"}}"#)),
         };

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use tenure_session::{Error, Principal, Reason, SessionId};
+use tenure_protocol::{Error, Reason};
+use tenure_session::{Principal, SessionId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

@@ -15,7 +15,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use tenure_session::{Error, Reason};
+use tenure_protocol::{Error, Reason};
 use tokio::sync::{mpsc, oneshot};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;

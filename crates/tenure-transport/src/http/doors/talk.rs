@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use tenure_protocol::{Error, Kind};
 use tenure_session::runtime::{Caller, Collect};
-use tenure_session::{Error, Kind, Session, SessionId, Sessions};
+use tenure_session::{Session, SessionId, Sessions};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

@@ -5,7 +5,7 @@
 //! what such a call comes to. In a session a call waits for the answers to the questions of each round in turn.
 
 use serde_json::{Map, Value, json};
-use tenure_session::exchange::capability::{Capabilities, Capability};
+use tenure_protocol::modern::capability::{Capabilities, Capability};
 
 /// Whom a question goes to: the user, the model, or the client itself.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_protocol::{Method, RawJson, Reason, RpcError};
 use tenure_session::call::TaskWish;
 use tenure_session::runtime::CallContext;
-use tenure_session::{Method, RawJson, Reason, RpcError};
 
 use super::tools::failed;
 use super::{Named, parse, text};

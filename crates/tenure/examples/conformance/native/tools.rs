@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_protocol::modern::capability::{self, Capability};
+use tenure_protocol::{Method, RawJson, Reason, RpcError};
 use tenure_session::call::{Fanout, News};
-use tenure_session::exchange::capability::{self, Capability};
 use tenure_session::runtime::CallContext;
-use tenure_session::{Method, RawJson, Reason, RpcError};
 
 use super::rounds::capabilities;
 use super::{Named, parse, text};

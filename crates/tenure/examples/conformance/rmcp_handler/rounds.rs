@@ -8,8 +8,8 @@ use rmcp::model::{
     CallToolResponse, CallToolResult, GetPromptResponse, GetPromptResult, InputRequiredResult, InputResponses,
 };
 use serde_json::{Map, Value, json};
-use tenure_session::RawJson;
-use tenure_session::exchange::capability::{self, Capabilities};
+use tenure_protocol::RawJson;
+use tenure_protocol::modern::capability::{self, Capabilities};
 
 use super::tools::tool_error;
 use super::{Context, failed, is_modern, result, text, typed};

@@ -3,10 +3,11 @@
 //! Times are milliseconds since 1970. What is not known, or no more, is left out.
 
 use serde::{Deserialize, Serialize};
+use tenure_protocol::Reason;
+use tenure_session::SessionKey;
 use tenure_session::port::store::{RecordKey, Space};
 use tenure_session::record::End;
 use tenure_session::state::Listed;
-use tenure_session::{Reason, SessionKey};
 
 use crate::operator::key::key_text;
 

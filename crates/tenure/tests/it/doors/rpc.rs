@@ -1,7 +1,7 @@
 //! `/rpc`: one request in, one JSON answer out.
 
 use serde_json::{Value, json};
-use tenure_session::Method;
+use tenure_protocol::Method;
 
 use super::support::{refusal, tool_call};
 use crate::support::client::{Ask, Response};

@@ -63,7 +63,7 @@ async fn hanging_up_in_a_later_attempt_cancels_the_call() {
     let context = asked.context.clone();
     let question = tokio::spawn(async move {
         context
-            .ask(&tenure_session::Method::ElicitationCreate, Some(&tenure_session::RawJson::EMPTY_OBJECT))
+            .ask(&tenure_protocol::Method::ElicitationCreate, Some(&tenure_protocol::RawJson::EMPTY_OBJECT))
             .await
     });
     let answer = first.response().await.json();

@@ -128,7 +128,7 @@ async fn methods_that_are_gone_or_that_nobody_knows_are_404() {
     assert!(steered.server.is_quiet());
     let mut waiting = post(&message("no/such", json!({}))).begin(steered.address()).await;
     let asked = steered.server.expect("no/such").await;
-    asked.fail(tenure_session::RpcError::of(tenure_session::Reason::MethodNotFound, "no"));
+    asked.fail(tenure_protocol::RpcError::of(tenure_protocol::Reason::MethodNotFound, "no"));
     assert_eq!(waiting.response().await.fault().0, 404);
 }
 
@@ -142,7 +142,7 @@ async fn what_a_client_lacks_is_400_and_named() {
     // And the same when a server finds out.
     let mut waiting = post(&super::support::call()).begin(steered.address()).await;
     let asked = steered.server.next().await;
-    let error = asked.context.ask(&tenure_session::Method::RootsList, None).await.unwrap_err();
+    let error = asked.context.ask(&tenure_protocol::Method::RootsList, None).await.unwrap_err();
     asked.fail(error);
     let response = waiting.response().await;
     assert_eq!(response.fault(), (400, -32021, "missing_client_capability".to_owned()));
@@ -185,12 +185,12 @@ async fn faults_of_params_and_of_handlers_are_answers() {
     stale["params"]["requestState"] = json!(7);
     assert_eq!(post(&stale).send(steered.address()).await.fault().0, 200);
     for (reason, code) in [
-        (tenure_session::Reason::InvalidParams, -32602),
-        (tenure_session::Reason::Internal, -32603),
-        (tenure_session::Reason::TimedOut, -31012),
+        (tenure_protocol::Reason::InvalidParams, -32602),
+        (tenure_protocol::Reason::Internal, -32603),
+        (tenure_protocol::Reason::TimedOut, -31012),
     ] {
         let mut waiting = post(&super::support::call()).begin(steered.address()).await;
-        steered.server.next().await.fail(tenure_session::RpcError::of(reason, "no"));
+        steered.server.next().await.fail(tenure_protocol::RpcError::of(reason, "no"));
         let response = waiting.response().await;
         assert_eq!((response.status(), response.fault().1), (200, code));
     }

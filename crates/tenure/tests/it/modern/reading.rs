@@ -27,8 +27,8 @@ async fn a_client_that_does_not_read_is_not_buffered_for_and_in_the_end_hung_up_
     let large = "x".repeat(64 << 10);
     let (mut said, context) = (0, asked.context.clone());
     let speaking = async {
-        let params = tenure_session::RawJson::of(&json!({ "level": "info", "data": large }));
-        while context.notify(&tenure_session::Method::LogMessage, Some(&params)).await.is_ok() {
+        let params = tenure_protocol::RawJson::of(&json!({ "level": "info", "data": large }));
+        while context.notify(&tenure_protocol::Method::LogMessage, Some(&params)).await.is_ok() {
             said += 1;
         }
     };

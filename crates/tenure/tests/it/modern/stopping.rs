@@ -77,7 +77,7 @@ async fn a_call_that_waits_for_its_client_does_not_hold_up_the_end() {
     let context = asked.context.clone();
     let question = tokio::spawn(async move {
         context
-            .ask(&tenure_session::Method::ElicitationCreate, Some(&tenure_session::RawJson::EMPTY_OBJECT))
+            .ask(&tenure_protocol::Method::ElicitationCreate, Some(&tenure_protocol::RawJson::EMPTY_OBJECT))
             .await
     });
     assert_eq!(first.response().await.json()["result"]["resultType"], "input_required");

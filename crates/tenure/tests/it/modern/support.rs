@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tenure::Node;
+use tenure_protocol::{Method, Reason, RpcError};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::backend::{Backend, Open, Opened};
 use tenure_session::port::responder::Responder;
-use tenure_session::{Method, Reason, RpcError};
 use tenure_testkit::fake_responder::{Asked, Exchanged, FakeResponder};
 
 use crate::support::client::Ask;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure::StdioNode;
-use tenure_session::{Method, RawJson};
+use tenure_protocol::{Method, RawJson};
 use tenure_testkit::fake_backend::{FakeBackend, FakeCall, NewLink, Opens, Script};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -240,7 +240,7 @@ async fn an_answer_that_was_dropped_is_owned_up_to() {
     }
     two.answer(&json!({}));
     let rest = steered.close().await;
-    let number = |id: &tenure_session::RequestId| id.as_number().unwrap();
+    let number = |id: &tenure_protocol::RequestId| id.as_number().unwrap();
     let expected =
         [format!("result {}", number(&second)), format!("error {} stream_forgotten", number(&first))];
     assert_eq!(answers(&rest), expected, "{rest:?}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tenure_session::Method;
+use tenure_protocol::Method;
 
 use crate::support::client::Ask;
 use crate::support::events::Events;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tenure::Node;
 use tenure::config::{Config, Sources};
-use tenure_session::{Method, RawJson};
+use tenure_protocol::{Method, RawJson};
 use tenure_testkit::fake_backend::{FakeBackend, FakeCall, NewLink, Script};
 
 use super::events::Events;

@@ -1,0 +1,305 @@
+//! The two eras of MCP, and the decision which of them a message is of.
+//!
+//! Both share one endpoint. Legacy revisions open a session with `initialize`; from 2026-07-28 on a request carries its own
+//! version in `_meta` and belongs to no session. The body decides first; the header only cross-checks.
+
+use serde::Deserialize;
+
+use crate::error::{Error, Reason};
+use crate::json::members::{self, Found};
+use crate::json::{RawJson, scan};
+use crate::keys::META_VERSION;
+use crate::message::Message;
+use crate::method::Method;
+use crate::revision::{MODERN, Revision, cut};
+
+/// Every revision that is served by one era or the other, newest first.
+static SERVED: [&str; 5] = [
+    MODERN,
+    Revision::V2025_11_25.as_str(),
+    Revision::V2025_06_18.as_str(),
+    Revision::V2025_03_26.as_str(),
+    Revision::V2024_11_05.as_str(),
+];
+
+/// Which eras an endpoint serves.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Eras {
+    /// Sessions and exchanges, each message by its own marks.
+    #[default]
+    Both,
+    /// Sessions only.
+    Legacy,
+    /// Exchanges only.
+    Modern,
+}
+
+/// The revisions that an endpoint serves, newest first.
+pub fn served(eras: Eras) -> &'static [&'static str] {
+    let (modern, legacy) = SERVED.split_at(1);
+    match eras {
+        Eras::Both => &SERVED,
+        Eras::Legacy => legacy,
+        Eras::Modern => modern,
+    }
+}
+
+/// Whether a request of this version can be answered outside of any session. The versions of the legacy era never
+/// can, though they are served.
+pub fn serves_exchanges(version: &str, eras: Eras) -> bool {
+    eras != Eras::Legacy && version == MODERN
+}
+
+/// The error for a request outside of any session whose version is not served there.
+pub fn not_served(requested: &str, eras: Eras) -> Error {
+    let requested = cut(requested);
+    Error::new(Reason::VersionNotServed, format!("Unsupported protocol version: {requested}"))
+        .with("supported", served(eras))
+        .with("requested", requested)
+}
+
+/// Which kind of message the era is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// GET or DELETE, no message.
+    NoMessage,
+    /// A request.
+    Request,
+    /// A notification.
+    Notification,
+    /// A response.
+    Response,
+    /// An array.
+    Batch,
+}
+
+/// The era that handles a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Era {
+    /// Sessions, revision 2025-11-25 and before.
+    Legacy,
+    /// Exchanges, revision 2026-07-28 and after.
+    Modern,
+}
+
+/// Decides the era of a message from its body's version and its header's version.
+///
+/// # Errors
+/// When the two contradict each other or name a version that cannot be served this way.
+pub fn era(shape: Shape, meta: Option<&str>, header: Option<&str>) -> Result<Era, EraFault> {
+    let modern_header = header.is_some_and(is_modern);
+    match (shape, meta) {
+        (Shape::Response, _) => Ok(Era::Legacy),
+        (Shape::Batch, Some(_)) => Err(EraFault::ModernBatch),
+        (Shape::Batch, None) => Ok(Era::Legacy),
+        (Shape::NoMessage | Shape::Notification, None) if modern_header => Ok(Era::Modern),
+        (Shape::NoMessage | Shape::Notification, _) => Ok(Era::Legacy),
+        (Shape::Request, None) if modern_header => Err(EraFault::MetaMissing),
+        (Shape::Request, None) => Ok(Era::Legacy),
+        (Shape::Request, Some(meta)) if header != Some(meta) => Err(EraFault::HeaderMismatch),
+        (Shape::Request, Some(meta)) if is_modern(meta) => Ok(Era::Modern),
+        (Shape::Request, Some(_)) => Err(EraFault::Unsupported),
+    }
+}
+
+/// The era that has to deal with a message on an endpoint that serves both, whatever there is to say against it:
+/// a request that tries to be modern never falls back to a session. Of an array, each element is asked about.
+pub fn belongs(shape: Shape, params: Option<&RawJson>, header: Option<&str>) -> Era {
+    let modern = match shape {
+        Shape::Response => false,
+        Shape::Batch => carries_version(params),
+        Shape::NoMessage | Shape::Notification => header.is_some_and(is_modern),
+        Shape::Request => header.is_some_and(is_modern) || carries_version(params),
+    };
+    if modern { Era::Modern } else { Era::Legacy }
+}
+
+/// Why no era fits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EraFault {
+    /// A batch with a modern message in it.
+    ModernBatch,
+    /// A modern header and no version in `_meta`.
+    MetaMissing,
+    /// Header and `_meta` name different versions.
+    HeaderMismatch,
+    /// A version that is not served without a session.
+    Unsupported,
+}
+
+/// Dates compare as text; anything that is not shaped like one is no modern revision.
+fn is_modern(version: &str) -> bool {
+    let dated = version.len() == 10 && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    dated && version >= MODERN
+}
+
+/// The version a request's `_meta` names, if it names one.
+pub fn meta_version(params: Option<&RawJson>) -> Option<String> {
+    let params = params?;
+    // Nearly every legacy message is done here, without parsing anything.
+    if !params.may_say_version() {
+        return None;
+    }
+    // Member by member: a type that is read would take an array for an object.
+    let meta = members::find(params.bytes(), "_meta").value()?;
+    let version = members::find(meta.get().as_bytes(), META_VERSION).value()?;
+    serde_json::from_str(version.get()).ok()
+}
+
+/// The version that an `initialize` asks for.
+pub fn requested(message: &Message) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "protocolVersion")]
+        version: String,
+    }
+    match message {
+        Message::Request(request) if request.method == Method::Initialize => {
+            Some(request.params.as_ref()?.read::<Params>().ok()?.version)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a message's `_meta` has a version, of whatever type.
+fn carries_version(params: Option<&RawJson>) -> bool {
+    let Some(params) = params else { return false };
+    // Nearly every legacy message is done here.
+    if !params.may_say_version() {
+        return false;
+    }
+    // If there are several, one that has a version is enough: nobody is to guess which of them counts. A name that is no
+    // text hides nothing.
+    let mut carries = false;
+    scan::each_as_written(std::str::from_utf8(params.bytes()).unwrap_or_default(), |_, name, value| {
+        let is_meta = name.is_some_and(|name| name == "_meta");
+        carries |= is_meta && !matches!(members::find(value.as_bytes(), META_VERSION), Found::Absent);
+        Some(())
+    });
+    carries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::revision::Revision;
+
+    #[test]
+    fn the_era_table() {
+        use Shape::{Batch, NoMessage, Notification, Request, Response};
+        const M: &str = "2026-07-28";
+        const L: &str = "2025-11-25";
+        let table = [
+            (NoMessage, None, Some(M), Ok(Era::Modern)),
+            (NoMessage, None, Some(L), Ok(Era::Legacy)),
+            (NoMessage, None, None, Ok(Era::Legacy)),
+            (Request, Some(M), Some(M), Ok(Era::Modern)),
+            (Request, Some(M), Some(L), Err(EraFault::HeaderMismatch)),
+            (Request, Some(M), None, Err(EraFault::HeaderMismatch)),
+            (Request, Some(L), Some(L), Err(EraFault::Unsupported)),
+            (Request, Some("v999"), Some("v999"), Err(EraFault::Unsupported)),
+            (Request, None, Some(M), Err(EraFault::MetaMissing)),
+            (Request, None, Some(L), Ok(Era::Legacy)),
+            (Request, None, None, Ok(Era::Legacy)),
+            (Notification, None, Some(M), Ok(Era::Modern)),
+            (Notification, None, None, Ok(Era::Legacy)),
+            (Response, None, Some(M), Ok(Era::Legacy)),
+            (Batch, Some(M), None, Err(EraFault::ModernBatch)),
+            (Batch, None, None, Ok(Era::Legacy)),
+        ];
+        for (shape, meta, header, expected) in table {
+            assert_eq!(era(shape, meta, header), expected, "{shape:?} {meta:?} {header:?}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_says_what_it_serves() {
+        let legacy: Vec<_> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
+        assert_eq!(served(Eras::Legacy), legacy);
+        assert_eq!(served(Eras::Modern), [MODERN]);
+        assert_eq!(served(Eras::Both), [&[MODERN], &legacy[..]].concat());
+        for version in served(Eras::Both) {
+            assert_eq!(serves_exchanges(version, Eras::Both), *version == MODERN, "{version}");
+            assert!(!serves_exchanges(version, Eras::Legacy), "{version}");
+        }
+        assert!(!serves_exchanges("2027-01-01", Eras::Modern));
+        let long = not_served(&"x".repeat(1000), Eras::Modern).to_rpc();
+        assert!(long.raw().bytes().len() < 300, "said back, but not at any length");
+    }
+
+    /// Params as they are in a message that was read.
+    fn read(params: &str) -> RawJson {
+        let written = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
+        match Message::parse(&written.into()) {
+            Ok(Message::Request(request)) => request.params.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn whatever_tries_to_be_modern_is_not_taken_for_legacy() {
+        use Shape::{Batch, NoMessage, Notification, Request, Response};
+        const M: Option<&str> = Some("2026-07-28");
+        const L: Option<&str> = Some("2025-11-25");
+        let modern = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
+        let strange = [
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":7}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":null}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol\/protocolVersion":"v999"}}"#,
+            r#"{"\u005fmeta":{"io.modelcontextprotocol/protocolVer\u0073ion":"v999"}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":1},"_meta":{}}"#,
+            r#"{"\ud800":1,"_meta":{"io.modelcontextprotocol/protocolVersion":1}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":1},"meta":1,"Name":2}"#,
+        ];
+        let legacy = [
+            "{}",
+            r#"{"_meta":{"progressToken":1}}"#,
+            r#"{"_meta":"io.modelcontextprotocol/protocolVersion"}"#,
+            r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#,
+            r#"{"arguments":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#,
+        ];
+        let ask = |shape, params: &'static str, header| {
+            let era = belongs(shape, Some(&RawJson::trusted(params)), header);
+            assert_eq!(belongs(shape, Some(&read(params)), header), era, "{params} {header:?}");
+            era
+        };
+        for params in strange.into_iter().chain([modern]) {
+            for header in [None, M, L, Some("v999")] {
+                assert_eq!(ask(Request, params, header), Era::Modern, "{params} {header:?}");
+            }
+            assert_eq!(ask(Batch, params, None), Era::Modern, "{params}");
+            assert_eq!(ask(Response, params, M), Era::Legacy, "{params}");
+        }
+        for params in legacy {
+            for (header, era) in
+                [(None, Era::Legacy), (L, Era::Legacy), (M, Era::Modern), (Some("v999"), Era::Legacy)]
+            {
+                assert_eq!(ask(Request, params, header), era, "{params} {header:?}");
+                assert_eq!(ask(Notification, params, header), era, "{params} {header:?}");
+                assert_eq!(belongs(NoMessage, None, header), era, "{header:?}");
+                assert_eq!(belongs(Request, None, header), era, "{header:?}");
+            }
+            assert_eq!(ask(Batch, params, M), Era::Legacy, "{params}");
+        }
+        assert_eq!(ask(Notification, modern, L), Era::Legacy, "the header decides");
+    }
+
+    #[test]
+    fn a_version_in_meta_is_found_only_where_it_belongs() {
+        let version = |text: &'static str| {
+            let version = meta_version(Some(&RawJson::trusted(text)));
+            assert_eq!(meta_version(Some(&read(text))), version, "{text}");
+            version
+        };
+        let meta = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
+        assert_eq!(version(meta).as_deref(), Some("2026-07-28"));
+        let slashed = r#"{"_meta":{"io.modelcontextprotocol\/protocolVersion":"2026-07-28"}}"#;
+        assert_eq!(version(slashed).as_deref(), Some("2026-07-28"));
+        assert_eq!(version(r#"{"text":"io.modelcontextprotocol/protocolVersion"}"#), None);
+        assert_eq!(version("{}"), None);
+        assert_eq!(version(r#"{"_meta":["\u0041"]}"#), None);
+        let behind = r#"{"\ud800":1,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
+        assert_eq!(version(behind).as_deref(), Some("2026-07-28"));
+    }
+}

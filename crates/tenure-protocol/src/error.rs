@@ -1,0 +1,411 @@
+//! What can go wrong, in one vocabulary, and how it is said in JSON-RPC.
+//!
+//! [`Reason`] is the word that stands in `data.reason` of every error a client sees, in logs and in
+//! metrics; its JSON-RPC code is decided here and nowhere else. [`Error`] is what this crate returns.
+//! [`RpcError`] is a JSON-RPC error object, ours or one passed through untouched from a backend.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::json::RawJson;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $word:literal, $code:literal;)*) => {
+        /// Why something was refused or failed. One word, the same everywhere.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[non_exhaustive]
+        pub enum Reason {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Reason {
+            /// The word in `data.reason`.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+
+            /// The JSON-RPC error code.
+            pub const fn code(self) -> i32 {
+                match self { $(Self::$variant => $code,)* }
+            }
+
+            /// Every reason there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+        }
+    };
+}
+
+reasons! {
+    /// The body is not JSON.
+    ParseError = "parse_error", -32700;
+    /// The body is JSON, but not a JSON-RPC message that may stand here.
+    InvalidRequest = "invalid_request", -32600;
+    /// An array where the session's revision has no batches.
+    BatchNotAllowed = "batch_not_allowed", -32600;
+    /// A revision that this endpoint does not serve.
+    UnsupportedVersion = "unsupported_version", -32600;
+    /// `initialize` inside a live session.
+    AlreadyInitialized = "already_initialized", -32600;
+    /// A request before `notifications/initialized`.
+    NotInitialized = "not_initialized", -32600;
+    /// A request id that is already in flight in the session.
+    DuplicateRequestId = "duplicate_request_id", -32600;
+    /// Params that the method cannot take.
+    InvalidParams = "invalid_params", -32602;
+    /// A request outside of any session whose `_meta` lacks what it must say, or says it twice.
+    InvalidMeta = "invalid_meta", -32602;
+    /// A `requestState` that is not ours, or not for this caller, request or time.
+    InvalidRequestState = "invalid_request_state", -32602;
+    /// The session does not watch the resource that it wants to watch no more.
+    NotSubscribed = "not_subscribed", -32602;
+    /// No task of that name belongs to the caller.
+    TaskNotFound = "task_not_found", -32602;
+    /// A header that does not say what the body says.
+    HeaderMismatch = "header_mismatch", -32020;
+    /// The client did not declare a capability that the request needs.
+    MissingCapability = "missing_client_capability", -32021;
+    /// A version that is not served outside of sessions.
+    VersionNotServed = "version_not_served", -32022;
+    /// No `Mcp-Session-Id` where one is needed.
+    SessionRequired = "session_required", -32602;
+    /// No session of that name belongs to the caller.
+    SessionNotFound = "session_not_found", -32001;
+    /// The session ended because nobody used it, or because it grew too old.
+    SessionExpired = "session_expired", -32001;
+    /// The session was ended by its client.
+    SessionDeleted = "session_deleted", -32001;
+    /// The session was ended by an operator.
+    SessionRevoked = "session_revoked", -32001;
+    /// The session was begun with another server than the one that is there now.
+    SessionOfOtherServer = "session_of_other_server", -32001;
+    /// No data session of that name belongs to the caller of an exchange.
+    StateNotFound = "data_session_not_found", -31043;
+    /// The data session of an exchange ended because nobody used it, or because it grew too old.
+    StateExpired = "data_session_expired", -31043;
+    /// The data session of an exchange was ended by its client.
+    StateDeleted = "data_session_deleted", -31043;
+    /// The data session of an exchange was ended by an operator.
+    StateRevoked = "data_session_revoked", -31043;
+    /// An exchange without the data session that it needs.
+    StateRequired = "data_session_required", -31044;
+    /// A `Last-Event-ID` that does not parse or is of another session.
+    UnknownEventId = "unknown_event_id", -32600;
+    /// A stream that ended and whose events are no longer kept.
+    StreamForgotten = "stream_forgotten", -32600;
+    /// The server holds as many sessions as it may.
+    TooManySessions = "too_many_sessions", -31029;
+    /// The caller holds as many sessions as it may.
+    TooManySessionsOfPrincipal = "too_many_sessions_of_principal", -31029;
+    /// The session has as many requests in flight as it may.
+    TooManyRequests = "too_many_requests", -31029;
+    /// The session watches as many resources as it may.
+    TooManySubscriptions = "too_many_subscriptions", -31029;
+    /// The session has as many streams open as it may.
+    TooManyStreams = "too_many_streams", -31029;
+    /// There are as many data sessions as there may be, in all or of this caller.
+    TooManyStates = "too_many_data_sessions", -31029;
+    /// A state would hold more than it may.
+    StateTooLarge = "state_too_large", -31029;
+    /// The metadata of a session would be larger than they may.
+    MetadataTooLarge = "metadata_too_large", -31029;
+    /// As many servers run behind us as may.
+    TooManyProcesses = "too_many_processes", -31029;
+    /// There are as many tasks as there may be, in all or of this caller.
+    TooManyTasks = "too_many_tasks", -31029;
+    /// A state, or the record of a session, was changed by another since it was read.
+    Conflict = "conflict", -31009;
+    /// The caller makes the server hold as much as it may, or all callers together do.
+    TooMuchHeld = "too_much_held", -31029;
+    /// The client does not read what it is sent, so nothing more is taken from it.
+    SlowReader = "slow_reader", -31029;
+    /// A body larger than allowed.
+    BodyTooLarge = "body_too_large", -32600;
+    /// A message to the client larger than one event may be.
+    EventTooLarge = "event_too_large", -32603;
+    /// A body that did not arrive in time.
+    BodyTimeout = "body_timeout", -32600;
+    /// A method this endpoint does not have.
+    MethodNotFound = "method_not_found", -32601;
+    /// An HTTP method this endpoint does not have.
+    MethodNotAllowed = "method_not_allowed", -32600;
+    /// A request without the upgrade to a WebSocket where there is nothing else.
+    UpgradeRequired = "upgrade_required", -32600;
+    /// An `Accept` header that admits neither of our answers.
+    NotAcceptable = "not_acceptable", -32600;
+    /// A `Content-Type` that is not JSON.
+    UnsupportedMediaType = "unsupported_media_type", -32600;
+    /// An `Origin` that is not on the list.
+    OriginNotAllowed = "origin_not_allowed", -32600;
+    /// A `Host` that is not on the list.
+    HostNotAllowed = "host_not_allowed", -32600;
+    /// The process ended, or is ending, before the answer came.
+    Interrupted = "interrupted", -31010;
+    /// The server behind us cannot be reached or broke off.
+    BackendUnavailable = "backend_unavailable", -31011;
+    /// No answer within the time allowed.
+    TimedOut = "timed_out", -31012;
+    /// The server is shutting down and takes nothing new.
+    Draining = "draining", -31010;
+    /// The caller withdrew the request.
+    Cancelled = "cancelled", -31010;
+    /// The client went away for good before it answered.
+    ClientGone = "client_gone", -31011;
+    /// The store could not do its work.
+    StoreUnavailable = "store_unavailable", -32603;
+    /// A fault of ours, or a handler that panicked.
+    Internal = "internal", -32603;
+}
+
+/// What a caller in this code base can do about an [`Error`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Kind {
+    /// There is no such thing, for this caller.
+    NotFound,
+    /// There was, and it has ended.
+    Gone,
+    /// A limit is reached; try later.
+    Full,
+    /// The input is wrong; trying again will not help.
+    Invalid,
+    /// Something we depend on failed; trying again may help.
+    Unavailable,
+    /// Our fault.
+    Bug,
+}
+
+/// An error of the session runtime.
+#[derive(Debug, thiserror::Error)]
+#[error("{detail}")]
+pub struct Error {
+    reason: Reason,
+    detail: Cow<'static, str>,
+    data: Option<serde_json::Map<String, serde_json::Value>>,
+    #[source]
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error with a sentence for the client.
+    pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason, detail: detail.into(), data: None, source: None }
+    }
+
+    /// Adds a cause, which is logged and not shown to the client.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Adds a member to `data`.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
+        self.data.get_or_insert_default().insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// The same once more, for another who waited for the same thing. The cause was logged with the first.
+    pub fn again(&self) -> Self {
+        Self { reason: self.reason, detail: self.detail.clone(), data: self.data.clone(), source: None }
+    }
+
+    /// Why.
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// What to do about it.
+    pub fn kind(&self) -> Kind {
+        match self.reason {
+            Reason::SessionNotFound | Reason::StateNotFound | Reason::TaskNotFound => Kind::NotFound,
+            Reason::SessionExpired
+            | Reason::SessionDeleted
+            | Reason::SessionRevoked
+            | Reason::SessionOfOtherServer
+            | Reason::StateExpired
+            | Reason::StateDeleted
+            | Reason::StateRevoked
+            | Reason::StreamForgotten
+            | Reason::Cancelled
+            | Reason::ClientGone => Kind::Gone,
+            Reason::TooManySessions
+            | Reason::TooManySessionsOfPrincipal
+            | Reason::TooManyRequests
+            | Reason::TooManySubscriptions
+            | Reason::TooManyStreams
+            | Reason::TooManyStates
+            | Reason::TooManyTasks
+            | Reason::TooManyProcesses
+            | Reason::StateTooLarge
+            | Reason::TooMuchHeld
+            | Reason::MetadataTooLarge
+            | Reason::SlowReader => Kind::Full,
+            Reason::Interrupted
+            | Reason::BackendUnavailable
+            | Reason::TimedOut
+            | Reason::Draining
+            | Reason::StoreUnavailable => Kind::Unavailable,
+            Reason::Internal | Reason::EventTooLarge => Kind::Bug,
+            _ => Kind::Invalid,
+        }
+    }
+
+    /// The JSON-RPC error object for the client.
+    pub fn to_rpc(&self) -> RpcError {
+        let mut data = self.data.clone().unwrap_or_default();
+        data.insert("reason".to_owned(), self.reason.as_str().into());
+        RpcError::with_data(self.reason.code(), &self.detail, &data)
+    }
+}
+
+/// A JSON-RPC error object, kept as the bytes that go on the wire.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RpcError(RawJson);
+
+#[derive(Deserialize, Default)]
+struct Seen {
+    #[serde(default)]
+    code: i64,
+    #[serde(default)]
+    message: String,
+}
+
+#[derive(Deserialize, Default)]
+struct Carrying {
+    #[serde(default)]
+    data: Carried,
+}
+
+/// What our own errors carry beside their sentence.
+#[derive(Deserialize, Default)]
+struct Carried {
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    refused: bool,
+}
+
+impl RpcError {
+    /// An error object with a code and a sentence.
+    pub fn new(code: i32, message: &str) -> Self {
+        Self(RawJson::of(&serde_json::json!({ "code": code, "message": message })))
+    }
+
+    /// An error object with data.
+    pub fn with_data(code: i32, message: &str, data: &impl serde::Serialize) -> Self {
+        Self(RawJson::of(&serde_json::json!({ "code": code, "message": message, "data": data })))
+    }
+
+    /// Our own error for a reason.
+    pub fn of(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
+        Error::new(reason, message).to_rpc()
+    }
+
+    /// A server behind that is gone did not take a request, so that it can be given to another.
+    pub fn refused(message: &'static str) -> Self {
+        Error::new(Reason::BackendUnavailable, message).with("refused", true).to_rpc()
+    }
+
+    /// A server behind was lost after it took a request.
+    pub fn server_lost() -> Self {
+        Self::of(
+            Reason::Interrupted,
+            "The server ended before the answer came; the request may or may not have been carried out",
+        )
+    }
+
+    /// The same for a request that no server took, so that it can be given to another.
+    #[must_use]
+    pub fn not_taken(self) -> Self {
+        if !self.is(Reason::BackendUnavailable) || self.is_refused() {
+            return self;
+        }
+        let mut error: serde_json::Value = self.0.read().unwrap_or_default();
+        error["data"]["refused"] = true.into();
+        Self(RawJson::of(&error))
+    }
+
+    /// Whether it is our own error for a reason.
+    pub fn is(&self, reason: Reason) -> bool {
+        self.code() == i64::from(reason.code()) && self.carried().reason == reason.as_str()
+    }
+
+    /// Whether the request was not taken.
+    pub fn is_refused(&self) -> bool {
+        self.carried().refused
+    }
+
+    fn carried(&self) -> Carried {
+        self.0.read::<Carrying>().unwrap_or_default().data
+    }
+
+    /// An error object somebody else wrote; it passes through as it is.
+    pub fn from_raw(raw: RawJson) -> Self {
+        Self(raw)
+    }
+
+    /// The object's bytes.
+    pub fn raw(&self) -> &RawJson {
+        &self.0
+    }
+
+    /// Its code, or 0 if it has none.
+    pub fn code(&self) -> i64 {
+        self.0.read::<Seen>().unwrap_or_default().code
+    }
+
+    /// Its sentence.
+    pub fn message(&self) -> String {
+        self.0.read::<Seen>().unwrap_or_default().message
+    }
+}
+
+impl fmt::Debug for RpcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RpcError({:?})", self.0)
+    }
+}
+
+impl fmt::Display for RpcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (code {})", self.message(), self.code())
+    }
+}
+
+impl std::error::Error for RpcError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_codes_lie_outside_the_reserved_range_or_are_in_use_by_clients() {
+        for reason in Reason::ALL {
+            let code = reason.code();
+            let standard = matches!(code, -32700 | -32600..=-32600 | -32601 | -32602 | -32603 | -32001);
+            let of_the_modern_era = matches!(code, -32022..=-32020);
+            assert!(
+                standard || of_the_modern_era || !(-32768..=-32000).contains(&code),
+                "{reason:?}: {code}"
+            );
+        }
+    }
+
+    #[test]
+    fn words_are_unique() {
+        let words: std::collections::HashSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(words.len(), Reason::ALL.len());
+    }
+
+    #[test]
+    fn an_error_says_its_reason_in_data() {
+        let error = Error::new(Reason::TimedOut, "no answer within 5 s").with("timeoutMs", 5000);
+        expect_test::expect![[
+            r#"RpcError({"code":-31012,"data":{"reason":"timed_out","timeoutMs":5000},"message":"no answer within 5 s"})"#
+        ]]
+        .assert_eq(&format!("{:?}", error.to_rpc()));
+    }
+}

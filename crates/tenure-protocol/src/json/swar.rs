@@ -1,0 +1,44 @@
+//! Eight bytes of a text at a time.
+
+/// A word of eight times the same byte.
+pub const fn all(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+/// Has the highest bit of every byte that is less; above the first of them it may be set for others too, and the other
+/// bits are anything. `than` must not be more than 0x80.
+pub const fn less(word: u64, than: u8) -> u64 {
+    word.wrapping_sub(all(than)) & !word
+}
+
+/// The same for bytes that are this one.
+pub const fn equal(word: u64, byte: u8) -> u64 {
+    less(word ^ all(byte), 1)
+}
+
+/// Which byte is the first that was found, of a word in the order of the text.
+pub const fn first(found: u64) -> Option<usize> {
+    match found & all(0x80) {
+        0 => None,
+        found => Some(found.trailing_zeros() as usize / 8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_first_is_found(bytes: [u8; 8], byte in 0_u8..0x40) {
+            let bytes = bytes.map(|it| it % 0x80);
+            let word = u64::from_le_bytes(bytes);
+            prop_assert_eq!(first(equal(word, byte)), bytes.iter().position(|it| *it == byte));
+            prop_assert_eq!(first(less(word, byte)), bytes.iter().position(|it| *it < byte));
+            let high = bytes.map(|it| it | 0x80);
+            prop_assert_eq!(first(less(u64::from_le_bytes(high), byte) | equal(word, byte)), bytes.iter().position(|it| *it == byte));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The JSON-RPC envelope: read once, without building a tree of the rest.
+//!
+//! Params, results, errors and unknown members stay the bytes they were (`raw`); slices of the received body
+//! are lent out without copying. Nearly all messages are read in one pass (`quick`), which also finds those members of
+//! params that are wanted on the way (`outline`); what those are makes a message of them (`envelope`). Also the other way: complete messages are put together from raw parts.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::error::RpcError;
+use crate::json::RawJson;
+use crate::method::Method;
+use crate::request_id::RequestId;
+
+mod envelope;
+mod quick;
+
+use envelope::Members;
+
+/// A request: something that wants an answer.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The sender's id for it.
+    pub id: RequestId,
+    /// What is asked.
+    pub method: Method,
+    /// The arguments, unread.
+    pub params: Option<RawJson>,
+}
+
+/// A notification: something that wants none.
+#[derive(Clone, Debug)]
+pub struct Notification {
+    /// What is said.
+    pub method: Method,
+    /// The arguments, unread.
+    pub params: Option<RawJson>,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// The id of the request.
+    pub id: RequestId,
+    /// Its result, or the error object that was sent.
+    pub outcome: Result<RawJson, RpcError>,
+}
+
+/// The answer to a request: its result, or the error object.
+pub type Reply = Result<RawJson, RpcError>;
+
+/// One JSON-RPC message.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// Wants an answer.
+    Request(Request),
+    /// Wants none.
+    Notification(Notification),
+    /// Is one.
+    Response(Response),
+}
+
+/// What one body may carry.
+#[derive(Clone, Debug)]
+pub enum Incoming {
+    /// One message.
+    One(Message),
+    /// An array; revision 2025-03-26 allows it. Its elements are not read yet: most sessions refuse it.
+    Batch(Vec<RawJson>),
+}
+
+/// Why a body or message could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Not JSON at all (-32700).
+    Syntax(String),
+    /// JSON, but not JSON-RPC (-32600), with the id if one could be read.
+    Envelope(&'static str, Option<RequestId>),
+}
+
+/// The most messages one batch may have. Bounded while it is read: a small body can name millions.
+const MAX_BATCH: usize = 1000;
+
+struct Elements<'a>(Vec<&'a RawValue>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Bounded;
+        impl<'de> serde::de::Visitor<'de> for Bounded {
+            type Value = Vec<&'de RawValue>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "at most {MAX_BATCH} messages")
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = from.next_element()? {
+                    if elements.len() == MAX_BATCH {
+                        return Err(serde::de::Error::invalid_length(MAX_BATCH + 1, &self));
+                    }
+                    elements.push(element);
+                }
+                Ok(elements)
+            }
+        }
+        from.deserialize_seq(Bounded).map(Elements)
+    }
+}
+
+impl Incoming {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// When it is not JSON, or not one JSON-RPC message, or a batch without end.
+    pub fn parse(body: &Bytes) -> Result<Self, Malformed> {
+        match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
+            Some(b'[') => {
+                let elements: Elements<'_> =
+                    serde_json::from_slice(body).map_err(|error| match error.is_data() {
+                        true => Malformed::Envelope("too many messages in a batch", None),
+                        false => syntax(&error),
+                    })?;
+                if elements.0.is_empty() {
+                    return Err(Malformed::Envelope("an empty batch", None));
+                }
+                let raw = |element: &&RawValue| RawJson::trusted(body.slice_ref(element.get().as_bytes()));
+                Ok(Self::Batch(elements.0.iter().map(raw).collect()))
+            }
+            _ => Message::parse(body).map(Self::One),
+        }
+    }
+}
+
+impl Message {
+    /// Reads one message.
+    ///
+    /// # Errors
+    /// When it is not JSON, or not JSON-RPC 2.0.
+    pub fn parse(body: &Bytes) -> Result<Self, Malformed> {
+        // A struct also reads from an array, so anything but an object is turned away first.
+        if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+            return match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
+                Ok(_) => Err(Malformed::Envelope("a message is a JSON object", None)),
+                Err(error) => Err(syntax(&error)),
+            };
+        }
+        let text = std::str::from_utf8(body).map_err(|error| Malformed::Syntax(error.to_string()))?;
+        Members::read(text)?.classify(body)
+    }
+}
+
+fn syntax(error: &serde_json::Error) -> Malformed {
+    Malformed::Syntax(error.to_string())
+}
+
+/// Writes a response with a result.
+pub fn write_result(id: &RequestId, result: &RawJson) -> Bytes {
+    join(&[br#"{"jsonrpc":"2.0","id":"#, id.raw(), br#","result":"#, result.bytes(), b"}"])
+}
+
+/// Writes an error response; without an id where none is known (`"id": null` is not legal in MCP).
+pub fn write_error(id: Option<&RequestId>, error: &RpcError) -> Bytes {
+    match id {
+        Some(id) => {
+            join(&[br#"{"jsonrpc":"2.0","id":"#, id.raw(), br#","error":"#, error.raw().bytes(), b"}"])
+        }
+        None => join(&[br#"{"jsonrpc":"2.0","error":"#, error.raw().bytes(), b"}"]),
+    }
+}
+
+/// Writes the answer to a request.
+pub fn write_response(id: &RequestId, outcome: &Result<RawJson, RpcError>) -> Bytes {
+    match outcome {
+        Ok(result) => write_result(id, result),
+        Err(error) => write_error(Some(id), error),
+    }
+}
+
+/// Writes a request.
+pub fn write_request(id: &RequestId, method: &Method, params: Option<&RawJson>) -> Bytes {
+    write_call(Some(id), method, params)
+}
+
+/// Writes a cancellation of a request.
+pub fn write_cancelled(id: &RequestId, reason: &str) -> Bytes {
+    let reason = serde_json::Value::from(reason).to_string();
+    let params = [b"{\"requestId\":", &id.raw()[..], b",\"reason\":", reason.as_bytes(), b"}"].concat();
+    write_notification(&Method::Cancelled, Some(&RawJson::trusted(params)))
+}
+
+/// Writes a notification.
+pub fn write_notification(method: &Method, params: Option<&RawJson>) -> Bytes {
+    write_call(None, method, params)
+}
+
+fn write_call(id: Option<&RequestId>, method: &Method, params: Option<&RawJson>) -> Bytes {
+    let method = RawJson::of(&method.as_str());
+    let mut parts: Vec<&[u8]> = vec![br#"{"jsonrpc":"2.0""#];
+    if let Some(id) = id {
+        parts.extend([br#","id":"#.as_slice(), id.raw()]);
+    }
+    parts.extend([br#","method":"#.as_slice(), method.bytes()]);
+    if let Some(params) = params {
+        parts.extend([br#","params":"#.as_slice(), params.bytes()]);
+    }
+    parts.push(b"}");
+    join(&parts)
+}
+
+fn join(parts: &[&[u8]]) -> Bytes {
+    let mut joined = BytesMut::with_capacity(parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| joined.put_slice(part));
+    joined.freeze()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! Whether a request of the modern era is to be answered at all: the checks before anybody looks at what it asks.
+//!
+//! Their order can be seen from outside, so it is part of the protocol: `_meta`, the version header, the version,
+//! the headers that repeat the body, the methods that are gone. Without headers (stdio) only `_meta`, version and
+//! method count.
+
+use std::borrow::Cow;
+
+use crate::era::{self, Eras};
+use crate::error::{Error, Reason};
+use crate::json::members::{self, Found};
+use crate::message::Request;
+use crate::method::Method;
+use crate::modern::header_value;
+use crate::modern::meta::Meta;
+
+/// What a request's headers have under one name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Header<'a> {
+    /// Nothing.
+    Absent,
+    /// One value.
+    One(&'a str),
+    /// A value with characters that a header must not have.
+    Unreadable,
+    /// More than one value.
+    Twice,
+}
+
+/// The headers of a request that repeat what its body says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Heads<'a> {
+    /// `MCP-Protocol-Version`
+    pub version: Header<'a>,
+    /// `Mcp-Method`
+    pub method: Header<'a>,
+    /// `Mcp-Name`
+    pub name: Header<'a>,
+    /// All `Mcp-Param-*`, each by what stands for the star, in the order and as often as they came.
+    pub params: Vec<(&'a str, &'a [u8])>,
+}
+
+/// A request that may be answered.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// The request itself.
+    pub request: Request,
+    /// What it says of itself.
+    pub meta: Meta,
+    /// Its `Mcp-Param-*` headers. Whether they are as they should be depends on the tool; see
+    /// [`HeaderParams`](crate::modern::HeaderParams). A value that could not be read has U+FFFD in it, which no header has.
+    /// `None` where there are no headers.
+    pub params: Option<Vec<(Box<str>, Box<str>)>>,
+    /// Whether its answer may be a stream. [`Streams::Allowed`], until its transport says otherwise.
+    pub streams: Streams,
+}
+
+/// Whether a client takes a stream for an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Streams {
+    /// It does, and it can come back for the rest of a stream that broke, by the id of an event.
+    Resumable,
+    /// It does.
+    Allowed,
+    /// It does not: what would be said meanwhile is dropped.
+    No,
+}
+
+/// Checks a request; `heads` are `None` where there are no headers.
+///
+/// # Errors
+/// In this order: [`Reason::InvalidMeta`], [`Reason::HeaderMismatch`] for the version,
+/// [`Reason::VersionNotServed`], [`Reason::HeaderMismatch`] for method and name, [`Reason::MethodNotFound`].
+pub fn check(request: Request, heads: Option<Heads<'_>>, eras: Eras) -> Result<Checked, Error> {
+    let meta = Meta::read(request.params.as_ref())?;
+    if let Some(heads) = &heads {
+        equal("MCP-Protocol-Version", heads.version, &meta.version)?;
+    }
+    if !era::serves_exchanges(&meta.version, eras) {
+        return Err(era::not_served(&meta.version, eras));
+    }
+    if let Some(heads) = &heads {
+        equal("Mcp-Method", heads.method, request.method.as_str())?;
+        check_name(&request, heads.name)?;
+    }
+    if is_gone(&request.method) {
+        return Err(Error::new(Reason::MethodNotFound, format!("Method not found: {}", request.method)));
+    }
+    let written = |(name, value): (&str, &[u8])| (name.into(), readable(value));
+    let params = heads.map(|heads| heads.params.into_iter().map(written).collect());
+    Ok(Checked { request, meta, params, streams: Streams::Allowed })
+}
+
+/// The member of a request's params that `Mcp-Name` repeats, if its method has one.
+pub fn named_by(method: &Method) -> Option<&'static str> {
+    match method {
+        Method::ToolsCall | Method::PromptsGet => Some("name"),
+        Method::ResourcesRead => Some("uri"),
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => Some("taskId"),
+        _ => None,
+    }
+}
+
+/// Methods of the legacy era that nobody answers any more, whatever server is behind.
+pub fn is_gone(method: &Method) -> bool {
+    matches!(
+        method,
+        Method::Initialize
+            | Method::Ping
+            | Method::LoggingSetLevel
+            | Method::ResourcesSubscribe
+            | Method::ResourcesUnsubscribe
+            | Method::TasksResult
+            | Method::TasksList
+    )
+}
+
+/// Checks `Mcp-Name`. A body without a name is refused later, for its params, unless the header claims that it has one.
+fn check_name(request: &Request, header: Header<'_>) -> Result<(), Error> {
+    const NAME: &str = "Mcp-Name";
+    let Some(member) = named_by(&request.method) else { return Ok(()) };
+    let params = request.params.as_ref().map_or(b"{}".as_slice(), |params| params.bytes());
+    let body = match members::find_sent(params, member) {
+        Found::Absent => None,
+        Found::One(value) => serde_json::from_str::<Cow<'_, str>>(value.get()).ok(),
+        Found::Twice => {
+            return Err(mismatch(NAME, &format!("cannot be compared: params.{member} stands twice")));
+        }
+    };
+    match (header, body) {
+        (Header::Absent, None) => Ok(()),
+        (Header::One(_), None) => Err(mismatch(NAME, &format!("is there, but params.{member} is not"))),
+        (header, body) => {
+            let header = sole(NAME, header)?;
+            let value = header_value::decode(header).ok_or_else(|| mismatch(NAME, "cannot be decoded"))?;
+            if Some(value) == body { Ok(()) } else { Err(mismatch(NAME, &format!("is not params.{member}"))) }
+        }
+    }
+}
+
+fn equal(name: &'static str, header: Header<'_>, body: &str) -> Result<(), Error> {
+    if sole(name, header)? == body { Ok(()) } else { Err(mismatch(name, "does not say what the body says")) }
+}
+
+/// The one value of a header, without the space around it.
+fn sole<'a>(name: &'static str, header: Header<'a>) -> Result<&'a str, Error> {
+    match header {
+        Header::One(text) => Ok(text.trim_matches([' ', '\t'])),
+        Header::Absent => Err(mismatch(name, "is missing")),
+        Header::Unreadable => Err(mismatch(name, "has characters that a header must not have")),
+        Header::Twice => Err(mismatch(name, "stands twice")),
+    }
+}
+
+/// The error for a header that does not say what the body says.
+pub(crate) fn mismatch(header: &str, what: &str) -> Error {
+    Error::new(Reason::HeaderMismatch, format!("The header {header} {what}")).with("header", header)
+}
+
+fn readable(value: &[u8]) -> Box<str> {
+    String::from_utf8_lossy(value).trim_matches([' ', '\t']).into()
+}
+
+#[cfg(test)]
+mod tests;

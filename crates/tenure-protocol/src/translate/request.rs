@@ -1,0 +1,270 @@
+//! The params of a request between the eras.
+//!
+//! Towards a modern server (rows on every request upstream, on `logging/setLevel` and on progress tokens): a
+//! request says of its client in `_meta` what a session's client said once. Towards a session's server (rows on
+//! progress, on logging and on retries): the same is taken out again and handed to the caller, together with what
+//! a retry brings. In both directions everything else stays the bytes it was, other members of `_meta` included.
+
+use std::borrow::Cow;
+
+use crate::error::{Reason, RpcError};
+use crate::json::RawJson;
+use crate::json::object::{self, Object};
+use crate::keys::{CAPABILITIES, CLIENT, LEVEL, META_VERSION, TOKEN};
+use crate::method::{Method, may_ask};
+
+/// What a modern request says of its client, beside what it asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender<'a> {
+    /// The version of the request.
+    pub version: &'a str,
+    /// What the client can do, as an object.
+    pub capabilities: &'a RawJson,
+    /// Who the client is.
+    pub client: Option<&'a RawJson>,
+    /// From which level on it wants log messages; none: no messages.
+    pub level: Option<&'a str>,
+    /// The token of its progress.
+    pub token: Option<&'a RawJson>,
+}
+
+/// The params of a session's request for a modern server.
+///
+/// What stands in `_meta` in place of the sender's own words is replaced, and a token goes if the sender has none:
+/// the client's word counts only by way of its session. A legacy `task` goes too, and so do answers and states of
+/// retries, which a session's client cannot have.
+///
+/// # Errors
+/// When the params or their `_meta` are no objects.
+pub fn to_modern(
+    method: &Method,
+    params: Option<&RawJson>,
+    sender: &Sender<'_>,
+) -> Result<RawJson, RpcError> {
+    let given = params.map_or("{}", object::text);
+    let mut object = Object::read(given).ok_or_else(|| malformed("The params are not an object"))?;
+    if *method == Method::ToolsCall {
+        object.remove("task");
+    }
+    if may_ask(method) {
+        object.remove("inputResponses");
+        object.remove("requestState");
+    }
+    let mut meta = match object.get("_meta") {
+        None | Some("null") => Object::read("{}"),
+        Some(meta) => Object::read(meta),
+    }
+    .ok_or_else(|| malformed("_meta is not an object"))?;
+    let mut put = |name, value| match value {
+        Some(value) => meta.set(name, value),
+        None => meta.remove(name),
+    };
+    put(META_VERSION, Some(Cow::from(object::quoted(sender.version))));
+    put(CAPABILITIES, Some(object::text(sender.capabilities).into()));
+    put(CLIENT, sender.client.map(|client| object::text(client).into()));
+    put(LEVEL, sender.level.map(|level| object::quoted(level).into()));
+    put(TOKEN, sender.token.map(|token| object::text(token).into()));
+    object.set("_meta", meta.write());
+    Ok(RawJson::trusted(object.write().into_owned()))
+}
+
+/// What was taken out of a modern request.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Taken {
+    /// The client's token for news of the progress, which is to stand in what the client gets to hear.
+    pub token: Option<RawJson>,
+    /// From which level on it wants log messages; none: no messages.
+    pub level: Option<String>,
+    /// A retry's answers, unread.
+    pub responses: Option<RawJson>,
+    /// A retry's state.
+    pub state: Option<String>,
+}
+
+/// The params of a modern request for a session's server, and what was taken out of them. The server gets `token`
+/// in place of the client's, since tokens have to be unique in a session.
+///
+/// `task` goes as well: to a server of 2025-11-25 it would mean something, to a modern client it means nothing.
+///
+/// # Errors
+/// When the params are no object.
+pub fn to_legacy(
+    method: &Method,
+    params: Option<&RawJson>,
+    token: Option<&RawJson>,
+) -> Result<(RawJson, Taken), RpcError> {
+    let Some(params) = params else {
+        return Ok((RawJson::EMPTY_OBJECT, Taken::default()));
+    };
+    let mut object =
+        Object::read(object::text(params)).ok_or_else(|| malformed("The params are not an object"))?;
+    let mut taken = Taken::default();
+    if *method == Method::ToolsCall {
+        object.remove("task");
+    }
+    if may_ask(method) {
+        taken.responses = object.get("inputResponses").map(|text| object::part(params, text));
+        taken.state = object.get("requestState").and_then(object::unquoted).map(Cow::into_owned);
+        object.remove("inputResponses");
+        object.remove("requestState");
+    }
+    object.within("_meta", |meta| {
+        taken.token = meta.get(TOKEN).map(|text| object::part(params, text));
+        taken.level = meta.get(LEVEL).and_then(object::unquoted).map(Cow::into_owned);
+        for name in [META_VERSION, CAPABILITIES, CLIENT, LEVEL] {
+            meta.remove(name);
+        }
+        match token {
+            Some(token) if taken.token.is_some() => meta.set(TOKEN, object::text(token).to_owned()),
+            _ => meta.remove(TOKEN),
+        }
+    });
+    Ok((object::kept(params, object.write()), taken))
+}
+
+/// The level that a session's `logging/setLevel` asks for, which later requests then say.
+///
+/// # Errors
+/// When there is no such level.
+pub fn level(params: Option<&RawJson>) -> Result<&'static str, RpcError> {
+    const LEVELS: [&str; 8] =
+        ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+    let level = params.and_then(|params| Object::read(object::text(params))).and_then(|it| it.get("level"));
+    let level = level.and_then(object::unquoted);
+    let known = LEVELS.into_iter().find(|known| level.as_ref().is_some_and(|level| level == known));
+    known.ok_or_else(|| malformed("There is no such level of log messages"))
+}
+
+fn malformed(message: &'static str) -> RpcError {
+    RpcError::of(Reason::InvalidParams, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &'static str) -> RawJson {
+        RawJson::trusted(text)
+    }
+
+    #[test]
+    fn a_request_of_a_session_says_who_sends_it() {
+        let (capabilities, client, token) = (json(r#"{"roots":{}}"#), json(r#"{"name":"c"}"#), json("7"));
+        let full = Sender {
+            version: "V",
+            capabilities: &capabilities,
+            client: Some(&client),
+            level: Some("info"),
+            token: Some(&token),
+        };
+        let bare = Sender { client: None, level: None, token: None, ..full };
+        const FULL: &str = r#""io.modelcontextprotocol/protocolVersion":"V","io.modelcontextprotocol/clientCapabilities":{"roots":{}},"io.modelcontextprotocol/clientInfo":{"name":"c"},"io.modelcontextprotocol/logLevel":"info","progressToken":7"#;
+        const BARE: &str = r#""io.modelcontextprotocol/protocolVersion":"V","io.modelcontextprotocol/clientCapabilities":{"roots":{}}"#;
+        let list = Method::ToolsList;
+        let call = Method::ToolsCall;
+        let table = [
+            (&list, None, full, format!(r#"{{"_meta":{{{FULL}}}}}"#)),
+            (&list, None, bare, format!(r#"{{"_meta":{{{BARE}}}}}"#)),
+            (&list, Some(r#"{ "cursor": "" }"#), bare, format!(r#"{{ "cursor": "","_meta":{{{BARE}}} }}"#)),
+            (
+                &call,
+                Some(r#"{"name":"t","arguments":{ "x": 1.50 }}"#),
+                full,
+                format!(r#"{{"name":"t","arguments":{{ "x": 1.50 }},"_meta":{{{FULL}}}}}"#),
+            ),
+            // The client's own token makes room, what else it said stays.
+            (
+                &call,
+                Some(r#"{"name":"t","_meta":{"progressToken":"mine","traceparent":"00-1"}}"#),
+                bare,
+                format!(r#"{{"name":"t","_meta":{{"traceparent":"00-1",{BARE}}}}}"#),
+            ),
+            (&call, Some(r#"{"_meta":null}"#), bare, format!(r#"{{"_meta":{{{BARE}}}}}"#)),
+            // Nobody in a session speaks for himself in the words of the other era.
+            (
+                &call,
+                Some(
+                    r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{"sampling":{}},"io.modelcontextprotocol/logLevel":"debug","x":1},"task":{"ttl":1},"inputResponses":{},"requestState":"s"}"#,
+                ),
+                bare,
+                r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{"roots":{}},"x":1,"io.modelcontextprotocol/protocolVersion":"V"}}"#.to_owned(),
+            ),
+            // Elsewhere these are names like any other.
+            (
+                &list,
+                Some(r#"{"task":1,"requestState":2}"#),
+                bare,
+                format!(r#"{{"task":1,"requestState":2,"_meta":{{{BARE}}}}}"#),
+            ),
+        ];
+        for (method, params, sender, expected) in table {
+            let modern = to_modern(method, params.map(json).as_ref(), &sender).unwrap();
+            assert_eq!(object::text(&modern), expected);
+        }
+        for params in ["[]", "7", r#"{"_meta":7}"#, r#"{"_meta":[]}"#] {
+            let refused = to_modern(&call, Some(&json(params)), &bare).unwrap_err();
+            assert!(refused.is(Reason::InvalidParams), "{params}");
+        }
+    }
+
+    #[test]
+    fn a_level_is_one_of_eight() {
+        assert_eq!(level(Some(&json(r#"{"level":"not\u0069ce"}"#))), Ok("notice"));
+        for params in [r#"{"level":"loud"}"#, r#"{"level":3}"#, "{}", "[]"] {
+            assert!(level(Some(&json(params))).unwrap_err().is(Reason::InvalidParams), "{params}");
+        }
+        assert!(level(None).is_err());
+    }
+
+    #[test]
+    fn a_modern_request_leaves_its_sender_behind() {
+        let token = json(r#""ours""#);
+        let meta = r#""io.modelcontextprotocol/protocolVersion":"V","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{},"io.modelcontextprotocol/logLevel":"info""#;
+        let list = Method::ToolsList;
+        let call = Method::ToolsCall;
+        let level = || Some("info".to_owned());
+        let table = [
+            (
+                &list,
+                format!(r#"{{ "cursor": "", "_meta":{{{meta}}} }}"#),
+                r#"{ "cursor": "" }"#,
+                Taken { level: level(), ..Taken::default() },
+            ),
+            (
+                &call,
+                format!(r#"{{"_meta":{{{meta},"progressToken":3,"traceparent":"00-1"}},"name":"t"}}"#),
+                r#"{"_meta":{"progressToken":"ours","traceparent":"00-1"},"name":"t"}"#,
+                Taken { level: level(), token: Some(json("3")), ..Taken::default() },
+            ),
+            (
+                &call,
+                r#"{"name":"t","inputResponses":{"k":{"action":"accept"}},"requestState":"s\u00e9","task":{}}"#
+                    .to_owned(),
+                r#"{"name":"t"}"#,
+                Taken {
+                    responses: Some(json(r#"{"k":{"action":"accept"}}"#)),
+                    state: Some("sé".to_owned()),
+                    ..Taken::default()
+                },
+            ),
+            // Older servers ignore what they do not know.
+            (
+                &Method::CompletionComplete,
+                r#"{"ref":{},"context":{"arguments":{ }}}"#.to_owned(),
+                r#"{"ref":{},"context":{"arguments":{ }}}"#,
+                Taken::default(),
+            ),
+            // A state that is no text is nobody's state.
+            (&call, r#"{"requestState":7}"#.to_owned(), "{}", Taken::default()),
+            (&list, r#"{"task":1,"requestState":"s"}"#.to_owned(), r#"{"task":1,"requestState":"s"}"#, Taken::default()),
+        ];
+        for (method, params, expected, expected_taken) in table {
+            let params = RawJson::trusted(params);
+            let (legacy, taken) = to_legacy(method, Some(&params), Some(&token)).unwrap();
+            assert_eq!(object::text(&legacy), expected);
+            assert_eq!(taken, expected_taken);
+        }
+        assert_eq!(to_legacy(&list, None, None).unwrap(), (json("{}"), Taken::default()));
+        assert!(to_legacy(&call, Some(&json("[]")), None).unwrap_err().is(Reason::InvalidParams));
+    }
+}

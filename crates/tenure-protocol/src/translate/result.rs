@@ -1,0 +1,205 @@
+//! Results between the eras.
+//!
+//! Serves the rows on results in both directions, the row on lists of tools, and the row on types of results
+//! that nobody knows. A modern result says of what type it is, how long it may be kept and who answered; a
+//! session's result says none of this. In both directions everything else stays the bytes it was.
+
+use std::sync::LazyLock;
+
+use crate::error::RpcError;
+use crate::json::RawJson;
+use crate::json::object::{self, Object};
+use crate::json::prefilter::Prefilter;
+use crate::keys::{RELATED_TASK, SERVER};
+use crate::method::{Method, is_cacheable, may_ask};
+use crate::revision::Revision;
+use crate::translate::codes::fault_of_server;
+use crate::translate::downgrade::{self, Execution, OutputSchemas};
+
+/// What a modern server's result is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The answer.
+    Complete,
+    /// A wish for more input, after which the request is to be sent again.
+    InputRequired,
+    /// A task that will have the answer.
+    Task,
+}
+
+/// What a modern server's result is; without a type it is the answer.
+///
+/// # Errors
+/// When it is of a type that nobody knows, or that has no place in answers to that method.
+pub fn kind(method: &Method, result: &RawJson) -> Result<Kind, RpcError> {
+    let Some(object) = Object::read(object::text(result)) else {
+        return Err(fault_of_server("The server's result is no object".to_owned()));
+    };
+    let Some(named) = object.get("resultType") else {
+        return Ok(Kind::Complete);
+    };
+    let kind = object::unquoted(named);
+    match kind.as_deref() {
+        Some("complete") => Ok(Kind::Complete),
+        Some("input_required") if may_ask(method) => Ok(Kind::InputRequired),
+        Some("task") if *method == Method::ToolsCall => Ok(Kind::Task),
+        Some("input_required" | "task") => {
+            let kind = kind.unwrap_or_default();
+            Err(fault_of_server(format!("The server answered {method} with a result of type {kind}")))
+        }
+        _ => {
+            let named: String = named.chars().take(64).collect();
+            Err(fault_of_server(format!("The server's result is of an unknown type: {named}")))
+        }
+    }
+}
+
+/// A modern server's complete result, for a session of a revision.
+pub fn to_legacy(method: &Method, result: &RawJson, revision: Revision) -> RawJson {
+    let Some(mut object) = Object::read(object::text(result)) else {
+        return result.clone();
+    };
+    object.remove("resultType");
+    if is_cacheable(method) {
+        object.remove("ttlMs");
+        object.remove("cacheScope");
+    }
+    object.within("_meta", |meta| meta.remove(SERVER));
+    if *method == Method::ToolsList {
+        // No task can be had by calling such a tool the way that sessions do.
+        downgrade::tools(&mut object, Execution::Goes, OutputSchemas::Any);
+    }
+    downgrade::result_for(method, &object::kept(result, object.write()), revision)
+}
+
+/// A session's result, for a modern client. What every modern result has is added where exchanges are answered;
+/// what is taken away here would be misread: a member that happens to be called like the type of a result, how
+/// long a server that knows nothing of caches says that something may be kept, and tasks that only sessions have.
+pub fn to_modern(method: &Method, result: &RawJson) -> RawJson {
+    static READ: LazyLock<[Prefilter; 5]> =
+        LazyLock::new(|| ["resultType", "ttlMs", "cacheScope", "execution", RELATED_TASK].map(Prefilter::of));
+    // Nearly every result is done here.
+    if !READ.iter().any(|name| name.may_be_in(result.bytes())) {
+        return result.clone();
+    }
+    let Some(mut object) = Object::read(object::text(result)) else {
+        return result.clone();
+    };
+    if object.get("resultType") != Some(r#""complete""#) {
+        object.remove("resultType");
+    }
+    if is_cacheable(method) {
+        object.remove("ttlMs");
+        object.remove("cacheScope");
+    }
+    object.within("_meta", |meta| meta.remove(RELATED_TASK));
+    if *method == Method::ToolsList {
+        downgrade::tools(&mut object, Execution::Goes, OutputSchemas::Any);
+    }
+    object::kept(result, object.write())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &'static str) -> RawJson {
+        RawJson::trusted(text)
+    }
+
+    #[test]
+    fn the_types_of_results() {
+        let (call, list, read) = (Method::ToolsCall, Method::ToolsList, Method::ResourcesRead);
+        let table = [
+            (&call, "{}", Ok(Kind::Complete)),
+            (&call, r#"{"resultType":"complete"}"#, Ok(Kind::Complete)),
+            (&call, r#"{"resultType":"input_required"}"#, Ok(Kind::InputRequired)),
+            (&read, r#"{"resultType":"input_required"}"#, Ok(Kind::InputRequired)),
+            (&call, r#"{"resultType":"task"}"#, Ok(Kind::Task)),
+            (
+                &list,
+                r#"{"resultType":"input_required"}"#,
+                Err("The server answered tools/list with a result of type input_required"),
+            ),
+            (
+                &read,
+                r#"{"resultType":"task"}"#,
+                Err("The server answered resources/read with a result of type task"),
+            ),
+            (&call, r#"{"resultType":"later"}"#, Err("The server's result is of an unknown type: \"later\"")),
+            (&call, r#"{"resultType":7}"#, Err("The server's result is of an unknown type: 7")),
+            (&call, "[]", Err("The server's result is no object")),
+        ];
+        for (method, result, expected) in table {
+            let found = kind(method, &json(result));
+            assert_eq!(found.map_err(|error| error.message()), expected.map_err(str::to_owned));
+        }
+        assert_eq!(kind(&call, &json(r#"{"resultType":7}"#)).unwrap_err().code(), -32603);
+    }
+
+    #[test]
+    fn a_modern_result_in_a_session() {
+        let (call, list, read) = (Method::ToolsCall, Method::ToolsList, Method::ResourcesRead);
+        let discover = Method::new("server/discover");
+        let table = [
+            (&call, r#"{"resultType":"complete"}"#, "{}"),
+            (
+                &call,
+                r#"{"content":[ ], "resultType":"complete", "_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s"}}}"#,
+                r#"{"content":[ ]}"#,
+            ),
+            (
+                &call,
+                r#"{"resultType":"complete","content":[],"_meta":{"x":1,"io.modelcontextprotocol/serverInfo":{}},"ttlMs":5}"#,
+                r#"{"content":[],"_meta":{"x":1},"ttlMs":5}"#,
+            ),
+            (
+                &read,
+                r#"{"resultType":"complete","contents":[],"ttlMs":0,"cacheScope":"private"}"#,
+                r#"{"contents":[]}"#,
+            ),
+            (
+                &list,
+                r#"{"tools":[{"name":"t","execution":{},"outputSchema":{"type":"string"}}],"ttlMs":0,"cacheScope":"public","nextCursor":"","resultType":"complete"}"#,
+                r#"{"tools":[{"name":"t"}],"nextCursor":""}"#,
+            ),
+            (&discover, r#"{"ttlMs":0,"cacheScope":"public","x":1}"#, r#"{"x":1}"#),
+            (&call, r#"{"structuredContent":7,"content":[]}"#, r#"{"content":[{"type":"text","text":"7"}]}"#),
+        ];
+        for (method, modern, legacy) in table {
+            assert_eq!(object::text(&to_legacy(method, &json(modern), Revision::LATEST)), legacy);
+        }
+    }
+
+    #[test]
+    fn a_sessions_result_for_a_modern_client() {
+        let (call, list, read) = (Method::ToolsCall, Method::ToolsList, Method::ResourcesRead);
+        let table = [
+            (&call, r#"{"content":[ {"type":"text","text":"\u00e9"}]}"#, "="),
+            (&call, r#"{"content":[],"structuredContent":{"a":1.50},"ttlMs":1}"#, "="),
+            (&call, r#"{"content":[],"resultType":"complete"}"#, "="),
+            // It means nothing in a session, and would mean something outside.
+            (&call, r#"{"content":[],"resultType":"input_required"}"#, r#"{"content":[]}"#),
+            (&call, r#"{"content":[],"result\u0054ype":"task"}"#, r#"{"content":[]}"#),
+            (
+                &call,
+                r#"{"content":[],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}"#,
+                r#"{"content":[]}"#,
+            ),
+            (&read, r#"{"contents":[],"ttlMs":9,"cacheScope":"public"}"#, r#"{"contents":[]}"#),
+            (
+                &list,
+                r#"{"tools":[{"name":"t","execution":{"taskSupport":"required"},"outputSchema":{"type":"string"}}]}"#,
+                r#"{"tools":[{"name":"t","outputSchema":{"type":"string"}}]}"#,
+            ),
+        ];
+        for (method, legacy, modern) in table {
+            let given = json(legacy);
+            let result = to_modern(method, &given);
+            assert_eq!(object::text(&result), if modern == "=" { legacy } else { modern });
+            if modern == "=" {
+                assert_eq!(result.bytes().as_ptr(), given.bytes().as_ptr(), "copied for nothing");
+            }
+        }
+    }
+}
