@@ -7,10 +7,11 @@ use memchr::memmem;
 use serde_json::json;
 use tenure_backend::native::{Handler, Introduction, Native};
 use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RequestId, RpcError};
-use tenure_session::port::backend::Call;
+use tenure_session::backend::Call;
+use tenure_session::call::Caller;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::port::store::Store;
-use tenure_session::runtime::{Answer, Caller, Parts, Session, Sessions};
+use tenure_session::session::{Answer, Parts, Session, Sessions};
 use tenure_session::{Limits, Principal, SessionId};
 
 use super::material;

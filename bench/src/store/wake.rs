@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
-use tenure_session::runtime::Sessions;
+use tenure_session::session::Sessions;
 use tenure_store::disk::Sync;
 use tokio::time::{sleep, timeout};
 

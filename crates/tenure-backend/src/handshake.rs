@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use tenure_protocol::RawJson;
-use tenure_session::port::backend::Open;
+use tenure_session::backend::Open;
 
 /// The client's own, with the revision that the session speaks: one that we do not know must not reach a server.
 pub(crate) fn params_for(open: &Open) -> RawJson {

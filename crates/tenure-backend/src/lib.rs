@@ -8,10 +8,8 @@
 pub mod child;
 mod handshake;
 mod jitter;
-pub mod merge;
 pub mod native;
-mod overlong;
+mod oversize;
+mod pending;
 pub mod remote;
 pub mod rmcp;
-pub mod routes;
-mod traffic;

@@ -10,12 +10,10 @@ use serde_json::{Value, json};
 use tenure_protocol::modern::ResultType;
 use tenure_protocol::translate::questions;
 use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RpcError};
-use tenure_session::bridge::rounds;
-use tenure_session::call::{Fanout, Outlet};
+use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
+use tenure_session::call::{Fanout, Outlet, input_required};
 use tenure_session::exchange::Listens;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
-use tenure_session::port::responder::Responder;
 
 /// Answers the requests of one session, or all those that belong to none.
 pub trait Handler: Send + Sync + 'static {
@@ -190,7 +188,7 @@ impl<H: Handler> Link for NativeLink<H> {
                 Box::pin(Arc::clone(&handler).call(Call { request, context: context.clone() }))
             };
             // In a box, because it is seldom done and every call has to carry the room for it.
-            Box::pin(rounds::go_on(&context, request, result, again)).await
+            Box::pin(input_required::go_on(&context, request, result, again)).await
         })
     }
 

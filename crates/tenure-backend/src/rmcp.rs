@@ -10,14 +10,14 @@
 //! request that was called in place, or of no request.
 
 mod attempt;
-mod caught;
 mod convert;
 mod exchange;
+mod exchange_peer;
+mod panic_guard;
 mod session;
 mod state;
 mod task;
 mod traffic;
-mod voice;
 
 use std::sync::Arc;
 
@@ -30,18 +30,18 @@ use tenure_protocol::Reply;
 use tenure_protocol::modern::ResultType;
 use tenure_protocol::translate::questions;
 use tenure_protocol::{Notification, RawJson, Reason, Request, RpcError};
-use tenure_session::bridge::rounds;
+use tenure_session::backend::Responder;
+use tenure_session::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::call::CallContext;
+use tenure_session::call::input_required;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
-use tenure_session::port::responder::Responder;
 use tokio::sync::mpsc;
 
 use self::attempt::attempt;
-use self::caught::Caught;
 use self::convert::{mcp_error, typed_request};
 use self::exchange::RmcpResponder;
 use self::traffic::{InPlace, Inbound, ThroughLoop, Traffic, Wire};
+use crate::rmcp::panic_guard::Caught;
 
 pub use self::session::{MaybeSession, ToolSession};
 pub use self::state::{DataState, MaybeState};
@@ -188,7 +188,7 @@ impl<H: ServerHandler> Link for RmcpLink<H> {
             }
             let again =
                 |request: Request| -> BoxFuture<Reply> { Box::pin(served.attempt(&request, &context)) };
-            rounds::go_on(&context, request, result, again).await
+            input_required::go_on(&context, request, result, again).await
         })
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
-use tenure_session::bridge::{ExchangesOnSessions, PoolLimits};
-use tenure_session::port::responder::Responder;
+use tenure_layers::bridge::{ExchangesOnSessions, PoolLimits};
+use tenure_session::backend::Responder;
 use tenure_testkit::fake_client::FakeClient;
 
 /// Shakes hands, says that a call has come by a message about it, and writes down what comes after it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
-use tenure_session::runtime::Caller;
+use tenure_session::call::Caller;
 use tenure_session::{Limits, Session, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::runtime::{self, json_of};

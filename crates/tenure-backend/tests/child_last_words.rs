@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
-use tenure_session::runtime::Answer;
+use tenure_session::session::Answer;
 use tenure_session::{Limits, Session, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::remote::{RemoteBackend, Upstream};
-use tenure_session::runtime::{Answer, Caller, Sessions};
+use tenure_session::call::Caller;
+use tenure_session::session::{Answer, Sessions};
 use tenure_session::{Limits, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::runtime;

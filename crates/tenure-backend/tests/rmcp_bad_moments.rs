@@ -15,7 +15,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::json;
 use tenure_backend::rmcp::RmcpBackend;
 use tenure_protocol::{Method, Notification, RawJson};
-use tenure_session::runtime::Caller;
+use tenure_session::call::Caller;
 use tenure_session::{Limits, Principal, Session, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::runtime;

@@ -11,9 +11,9 @@ use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt, tool, tool_handler,
 use serde_json::{Value, json};
 use tenure_backend::rmcp::{RmcpBackend, Task};
 use tenure_session::Limits;
+use tenure_session::backend::Backend;
 use tenure_session::call::{Became, CallContext, Caller};
 use tenure_session::exchange::{ExchangeLimits, Exchanges};
-use tenure_session::port::backend::Backend;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::port::store::Store;
 use tenure_session::task::{TaskLimits, Tasks};

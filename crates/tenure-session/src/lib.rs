@@ -10,29 +10,27 @@
 //! [`port`] (what we ask of others), [`runtime`] (how it all moves), [`task`] (calls whose clients come back), [`bridge`] (between
 //! the eras). What is on the wire is in `tenure-protocol`.
 
-pub mod bridge;
+pub mod backend;
 pub mod budget;
 pub mod call;
-pub mod data;
-mod event_id;
+mod counts;
 pub mod exchange;
 pub mod fingerprint;
+mod finish;
 mod framed;
 pub mod id;
 mod kept;
 pub mod limits;
-pub mod phase;
 pub mod port;
 pub mod record;
-pub mod rules;
-pub mod runtime;
+pub mod session;
 pub mod state;
 pub mod supervise;
+mod take_back;
 pub mod task;
 
-pub use event_id::{EventId, EventNames, EventSecret};
 pub use id::{NodeId, Principal, Route, SessionId, SessionKey, StreamId};
 pub use limits::Limits;
-pub use runtime::{Answer, Reader, Session, Sessions};
+pub use session::{Answer, EventId, EventNames, EventSecret, Reader, Session, Sessions};
 pub use state::{State, States};
 pub use task::Tasks;

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::id::{SessionKey, StreamId};
-use crate::phase::Gate;
 
 /// What to do with a `Last-Event-ID` that does not parse or is of another session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -178,6 +177,16 @@ impl Default for Limits {
             other_server: OtherServer::Refuse,
         }
     }
+}
+
+/// When requests may flow.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Gate {
+    /// After `notifications/initialized`, as the specification asks.
+    #[default]
+    Strict,
+    /// As soon as `initialize` was answered, for clients that forget the notification.
+    Lenient,
 }
 
 #[cfg(test)]

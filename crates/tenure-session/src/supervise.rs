@@ -109,7 +109,7 @@ impl Loops {
 
     /// Runs a loop until it returns, and starts it again whenever it panics, until it is stopped. To be spawned through a
     /// tracker.
-    pub(crate) fn keep<F, R>(
+    pub fn keep<F, R>(
         &self,
         name: &'static str,
         stop: CancellationToken,

@@ -10,10 +10,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_protocol::{Message, Method, Notification, RawJson};
 use tenure_session::Limits;
-use tenure_session::port::backend::Backend;
+use tenure_session::backend::Backend;
+use tenure_session::call::Caller;
 use tenure_session::port::store::Store;
 use tenure_session::record::End;
-use tenure_session::runtime::{Caller, Session, Sessions};
+use tenure_session::session::{Session, Sessions};
 
 use crate::runtime::{self, event, events, json_of, parse, reader_of, request, send};
 

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
 use tenure_protocol::Eras;
-use tenure_protocol::modern;
-use tenure_protocol::modern::Caching;
+use tenure_protocol::modern::{self, Caching};
 use tenure_session::Route;
+use tenure_session::backend::Responder;
 use tenure_session::call::{Caller, Fanout};
 use tenure_session::exchange::{Answer, ExchangeLimits, Exchanges, Parts};
-use tenure_session::port::responder::Responder;
 use tenure_session::port::seal::Seal;
 
 use crate::clock::TurnableClock;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tenure_protocol::{Notification, RawJson, Reason, Reply, Request, RpcError};
+use tenure_session::backend::{Backend, Call, Link, Open, Opened, Opening};
+use tenure_session::call::{CallContext, Fanout, Outlet};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened, Opening};
-use tenure_session::runtime::{CallContext, Fanout, Outlet};
 use tokio::sync::{mpsc, oneshot};
 
 /// What the next `open` does.

@@ -6,10 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_protocol::revision::MODERN;
 use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RequestId, RpcError};
+use tenure_session::backend::{Call, Responder};
 use tenure_session::call::CallContext;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Call;
-use tenure_session::port::responder::Responder;
 use tokio::sync::{mpsc, oneshot};
 
 /// A responder that asks the test.

@@ -11,9 +11,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_protocol::{Method, RawJson, Reply, RpcError};
 use tenure_session::Route;
+use tenure_session::backend::Responder;
 use tenure_session::call::Fanout;
 use tenure_session::exchange::ExchangeLimits;
-use tenure_session::port::responder::Responder;
 
 use crate::exchanges;
 use crate::fake_client::FakeClient;

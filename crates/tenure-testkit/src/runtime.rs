@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tenure_protocol::{Message, Method, Notification, RawJson, Request, RequestId, message};
+use tenure_session::backend::Backend;
+use tenure_session::call::Caller;
 use tenure_session::fingerprint::Fingerprints;
-use tenure_session::port::backend::Backend;
 use tenure_session::port::store::Store;
-use tenure_session::runtime::{Answer, Caller, Item, Parts, Reader, Session, Sessions};
+use tenure_session::session::{Answer, Item, Parts, Reader, Session, Sessions};
 use tenure_session::{Limits, Principal};
 
 use crate::clock::TurnableClock;

@@ -13,7 +13,7 @@ use tenure_session::budget::Peer;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::Seat;
-use crate::seats::Seats;
+use crate::permits::Seats;
 
 /// How many there are, and how many of one peer.
 pub(crate) const MOST: usize = 64;

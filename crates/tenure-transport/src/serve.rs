@@ -21,8 +21,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Admission, Failed, Http};
 use crate::http::{Doorkeeper, Router, Seat};
+use crate::permits::Seats;
 use crate::reserve::Reserve;
-use crate::seats::Seats;
 use crate::stall::Stall;
 use crate::tls;
 

@@ -13,8 +13,8 @@ use tenure::Node;
 use tenure::config::{Config, Sources};
 use tenure_backend::native::{Handler, Introduction, Native};
 use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
+use tenure_session::backend::Call;
 use tenure_session::call::ToolCall;
-use tenure_session::port::backend::Call;
 
 struct Echo;
 

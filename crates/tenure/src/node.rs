@@ -9,12 +9,12 @@ mod stdio;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tenure_layers::data::KindOfState;
+use tenure_session::backend::Backend;
 use tenure_session::budget::Budget;
-use tenure_session::data::KindOfState;
 use tenure_session::exchange::Exchanges;
-use tenure_session::port::backend::Backend;
 use tenure_session::port::store::Store;
-use tenure_session::runtime::Sessions;
+use tenure_session::session::Sessions;
 use tenure_session::state::States;
 use tenure_transport::http::{Endpoint, Router};
 use tenure_transport::serve::Stages;

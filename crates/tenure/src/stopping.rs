@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenure_session::exchange::Exchanges;
 use tenure_session::port::store::Durability;
-use tenure_session::runtime::Sessions;
+use tenure_session::session::Sessions;
 use tenure_session::state::States;
 use tenure_transport::serve::Stages;
 use tokio::time::Instant;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tenure_protocol::{Message, Method, Notification, Reason, Reply, RequestId, RpcError, message};
+use tenure_session::backend::{Call, Link, Open, Opened};
+use tenure_session::call::Outlet;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Link, Open, Opened};
-use tenure_session::runtime::Outlet;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use super::backoff::Life;
 use super::pipes::{Ear, OUT, Pipes};
 use super::process::{Handle, Process};
 use crate::handshake::params_for;
-use crate::traffic::{Traffic, gone, line};
+use crate::pending::{Traffic, gone, line};
 
 /// Why there is no link.
 pub(super) struct Failure {

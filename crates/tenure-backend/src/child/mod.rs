@@ -20,14 +20,14 @@ mod process;
 mod shared;
 mod splice;
 mod starter;
-mod tail;
+mod stderr_tail;
 mod warden;
 
 use std::sync::Arc;
 
 use tenure_protocol::RpcError;
+use tenure_session::backend::{Backend, Open, Opened};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Open, Opened};
 
 pub use self::command::{ChildCommand, ChildLimits, Inherit};
 pub use self::find::NotFound;
@@ -64,7 +64,7 @@ impl ChildBackend {
     }
 
     /// The other half of the same program, for requests without a session. The bounds on processes count for both
-    /// together. Whether the program is of that era is for it to say; see [`tenure_session::bridge::probe`].
+    /// together. Whether the program is of that era is for it to say; see [`tenure_session::backend::probe`].
     pub fn modern(&self) -> ChildResponder {
         let Starter { command, pool, .. } = &self.inner.starter;
         // Failures of their own: a server of sessions that does not come up says nothing of the other kind.

@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::lines::{Line, Lines};
 use super::process::Handle;
-use crate::overlong;
+use crate::oversize;
 
 /// Lines to a child that may wait.
 pub(super) const OUT: usize = 64;
@@ -193,7 +193,7 @@ async fn hear_line(line: &Line, ear: &impl Ear) {
         Line::Whole(text) => hear(text, ear).await,
         Line::TooLong(start, end) => {
             tracing::error!(session = ear.label(), start = %String::from_utf8_lossy(start), "the server wrote a line that is too long; dropped");
-            if let Some(number) = overlong::answers(start, end) {
+            if let Some(number) = oversize::answers(start, end) {
                 ear.answer_is_too_long(number);
             }
         }

@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::command::{ChildCommand, ChildLimits};
-use super::tail::Tail;
 use super::warden::Warden;
+use crate::child::stderr_tail::Tail;
 
 /// How long a child's standard error is read on when it is gone.
 const LAST_WORDS: Duration = Duration::from_millis(250);

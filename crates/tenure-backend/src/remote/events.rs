@@ -8,7 +8,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use reqwest::Response;
 
 use super::sse::{Block, Data, Parser};
-use crate::overlong;
+use crate::oversize;
 
 /// One event.
 pub(super) struct Event {
@@ -64,7 +64,7 @@ impl Events {
             _ if !matches!(&*name, "" | "message") => (None, None),
             Data::None => (None, None),
             Data::Whole(data) => (Some(data).filter(|data| !data.trim_ascii().is_empty()), None),
-            Data::TooLong { start, end } => (None, Some(overlong::answers(&start, &end))),
+            Data::TooLong { start, end } => (None, Some(oversize::answers(&start, &end))),
         };
         Some(Event { id, data, too_long })
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_protocol::{Message, Method, RawJson, Reply, RequestId};
-use tenure_session::runtime::CallContext;
+use tenure_session::call::CallContext;
 
-use super::door::{Answer, may_pass, resume_after, too_long};
 use super::events::Events;
 use super::link::Remote;
 use super::outage::{Away, Fault};
+use crate::remote::http_client::{Answer, may_pass, resume_after, too_long};
 
 /// How long to wait before coming back, unless the server says.
 const RETRY: Duration = Duration::from_secs(1);

@@ -11,20 +11,20 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tenure_protocol::params::{self, Repeat};
 use tenure_protocol::{Method, Notification, Reason, Reply, RequestId, RpcError, message};
+use tenure_session::backend::{Call, Link, Open, Opened};
+use tenure_session::call::Outlet;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Link, Open, Opened};
-use tenure_session::runtime::Outlet;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::door::{Answer, Door, Visit, may_pass};
 use super::events::Events;
 use super::link::refusal;
-use super::notes::Notes;
 use super::outage::{Fault, Reached};
-use super::stay::part;
 use crate::handshake::params_for;
-use crate::traffic::{Sent, Traffic, gone};
+use crate::pending::{Sent, Traffic, gone};
+use crate::remote::http_client::{Answer, Door, Visit, may_pass};
+use crate::remote::notifications::Notes;
+use crate::remote::session_guard::part;
 
 /// How long a server may take to name its endpoint.
 const FIRST: Duration = Duration::from_secs(5);

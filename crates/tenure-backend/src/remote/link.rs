@@ -13,19 +13,19 @@ use tenure_protocol::params::{self, Repeat};
 use tenure_protocol::{
     Message, Method, Notification, RawJson, Reason, Reply, Request, RequestId, RpcError, message,
 };
+use tenure_session::backend::{Call, Link, Open, Opened};
+use tenure_session::call::{CallContext, Outlet};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Link, Open, Opened};
-use tenure_session::runtime::{CallContext, Outlet};
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::door::{Answer, Door, Visit, broken, error_of, refused_with};
 use super::listen::listen;
-use super::notes::Notes;
 use super::outage::{Away, Fault, Reached, Waits};
 use super::questions::{Questions, answer};
-use super::stay::{FAREWELL, Stay, part};
 use crate::handshake::params_for;
+use crate::remote::http_client::{Answer, Door, Visit, broken, error_of, refused_with};
+use crate::remote::notifications::Notes;
+use crate::remote::session_guard::{FAREWELL, Stay, part};
 
 /// How long it may take to post something that has no answer.
 const PATIENCE: Duration = Duration::from_secs(10);

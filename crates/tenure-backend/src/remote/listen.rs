@@ -9,9 +9,9 @@ use std::time::Duration;
 use tenure_protocol::{Message, Method, RawJson};
 use tokio::time::Instant;
 
-use super::door::{Answer, may_pass, resume_after};
 use super::link::Remote;
 use crate::jitter::jitter;
+use crate::remote::http_client::{Answer, may_pass, resume_after};
 
 /// The pause after a stream that was good, unless the server says, and after the first failure.
 const RETRY: Duration = Duration::from_secs(1);

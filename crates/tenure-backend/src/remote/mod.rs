@@ -1,40 +1,40 @@
-//! MCP servers elsewhere, reached over Streamable HTTP, or over the HTTP+SSE that came before it (`manner`).
+//! MCP servers elsewhere, reached over Streamable HTTP, or over the HTTP+SSE that came before it (`detect`).
 //!
 //! A session of ours has a session there. Requests are posted one by one; an answer is JSON or a stream of events,
 //! which is read as the HTML standard says (`sse`, `events`) and resumed if it breaks off (`follow`). What belongs to
 //! no request comes on a stream of its own (`listen`). A server that has forgotten the session says 404: the link is then lost, and the runtime opens
-//! another and repeats what was refused. Notifications keep their place among the requests (`notes`), what the
+//! another and repeats what was refused. Notifications keep their place among the requests (`notifications`), what the
 //! server asks of the client is bounded (`questions`), and whatever becomes of a session here, the one there is ended
-//! (`stay`). A server that is away is waited for (`outage`). Nothing of the client's own credentials is passed on.
+//! (`session_guard`). A server that is away is waited for (`outage`). Nothing of the client's own credentials is passed on.
 //! Over HTTP+SSE a session there is one stream, and lives as long as that (`http_sse`).
 //!
 //! All that is for servers with sessions. Requests without one, of the modern era, are posted as they are ([`modern`]).
 
-mod door;
+mod detect;
 mod events;
 mod follow;
+mod http_client;
 mod http_sse;
 mod link;
 mod listen;
-mod manner;
 pub mod modern;
-mod notes;
+mod notifications;
 mod outage;
 mod questions;
+mod session_guard;
 mod sse;
-mod stay;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_protocol::RpcError;
+use tenure_session::backend::{Backend, Open, Opened};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Open, Opened};
 
 pub use self::modern::RemoteResponder;
 
-use self::door::Door;
-use self::manner::Manner;
+use crate::remote::detect::Manner;
+use crate::remote::http_client::Door;
 
 /// Where the server is, and how it is talked to.
 #[derive(Clone)]
@@ -68,7 +68,7 @@ impl Upstream {
 impl std::fmt::Debug for Upstream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Headers may be secrets, and so may parts of the URL.
-        let place = self.url.parse().map(|url| door::place(&url)).unwrap_or_default();
+        let place = self.url.parse().map(|url| http_client::place(&url)).unwrap_or_default();
         f.debug_struct("Upstream").field("url", &place).finish_non_exhaustive()
     }
 }
@@ -89,7 +89,7 @@ impl RemoteBackend {
     }
 
     /// The other half of the same server, for requests without a session. Both share their connections. Whether the
-    /// server is of that era is for the server to say; see [`tenure_session::bridge::probe`].
+    /// server is of that era is for the server to say; see [`tenure_session::backend::probe`].
     pub fn modern(&self) -> RemoteResponder {
         RemoteResponder::at(Arc::clone(&self.door))
     }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RpcError, message};
-use tenure_session::runtime::CallContext;
+use tenure_session::call::CallContext;
 
 /// Reads a request into rmcp's type, with its `_meta` apart, as rmcp hands them to a handler.
 pub(super) fn typed_request(request: &Request) -> Result<(ClientRequest, RequestMetaObject), RpcError> {

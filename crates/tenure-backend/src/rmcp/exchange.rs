@@ -14,15 +14,14 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, Service, serve_directly};
 use tenure_protocol::{RawJson, Reason, Reply, RpcError};
 use tenure_session::Route;
+use tenure_session::backend::{Call, Responder};
 use tenure_session::call::Fanout;
 use tenure_session::exchange::Listens;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Call;
-use tenure_session::port::responder::Responder;
 
 use super::RmcpBackend;
 use super::convert::{mcp_error, request_id, typed_exchange};
-use super::voice::{Unasked, Voice};
+use crate::rmcp::exchange_peer::{Unasked, Voice};
 
 /// Answers requests that belong to no session.
 pub(super) struct RmcpResponder<F> {

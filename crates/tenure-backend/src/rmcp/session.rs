@@ -12,7 +12,7 @@ use rmcp::service::{RequestContext, RoleServer};
 use tenure_protocol::{Error, Reason, RpcError};
 use tenure_session::call::{CallContext, CallSession};
 use tenure_session::port::store::Version;
-use tenure_session::runtime::{IdleTtl, Metadata};
+use tenure_session::session::{IdleTtl, Metadata};
 
 use super::convert::error_data;
 
@@ -23,7 +23,7 @@ use super::convert::error_data;
 ///
 /// use rmcp::{ErrorData, ServerHandler, tool, tool_handler, tool_router};
 /// use tenure_backend::rmcp::ToolSession;
-/// use tenure_session::runtime::IdleTtl;
+/// use tenure_session::session::IdleTtl;
 ///
 /// struct Desk;
 ///

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_protocol::{Reason, RpcError};
 use tenure_session::State;
-use tenure_session::runtime::CallContext;
+use tenure_session::call::CallContext;
 use tenure_session::state::{Edition, Fault};
 
 use super::convert::error_data;

@@ -10,7 +10,7 @@ use rmcp::model::{
 };
 use rmcp::service::{OriginatingRequestId, RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use tenure_protocol::{RawJson, Reason, Reply, RpcError};
-use tenure_session::runtime::{CallContext, Outlet};
+use tenure_session::call::{CallContext, Outlet};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 

@@ -9,10 +9,9 @@ use tenure_protocol::revision::MODERN;
 use tenure_protocol::translate::evidence::Verdict;
 use tenure_protocol::{RawJson, Revision};
 use tenure_session::Route;
-use tenure_session::bridge::probe::{self, Probe};
+use tenure_session::backend::probe::{self, Probe};
+use tenure_session::backend::{Backend, Open, Opening, Responder};
 use tenure_session::call::{Fanout, Outlet, Stage};
-use tenure_session::port::backend::{Backend, Open, Opening};
-use tenure_session::port::responder::Responder;
 
 use super::{client, gone, limits, script, soon, text};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildCommand, ChildResponder};
 use tenure_protocol::{Method, Reason};
-use tenure_session::port::responder::Responder;
+use tenure_session::backend::Responder;
 
 use super::{ask, client, limits, script, soon, value};
 

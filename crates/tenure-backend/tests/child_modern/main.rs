@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildCommand, ChildLimits, ChildResponder};
 use tenure_protocol::Reply;
-use tenure_session::port::responder::Responder;
+use tenure_session::backend::Responder;
 use tenure_testkit::fake_client::FakeClient;
 
 /// A client that can do nothing special.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tenure_backend::child::{ChildLimits, ChildResponder};
 use tenure_protocol::{Method, Reason, Reply};
 use tenure_session::Principal;
+use tenure_session::backend::Responder;
 use tenure_session::call::CallContext;
-use tenure_session::port::responder::Responder;
 use tenure_testkit::fake_client::FakeClient;
 
 use super::server::responder;

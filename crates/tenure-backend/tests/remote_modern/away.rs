@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_protocol::Reason;
-use tenure_session::port::responder::Responder;
+use tenure_session::backend::Responder;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 

@@ -9,9 +9,9 @@ use tenure_protocol::revision::MODERN;
 use tenure_protocol::translate::evidence::Verdict;
 use tenure_protocol::{RawJson, Revision, RpcError};
 use tenure_session::Route;
-use tenure_session::bridge::probe::{self, Probe};
+use tenure_session::backend::probe::{self, Probe};
+use tenure_session::backend::{Backend, Open, Opened, Opening};
 use tenure_session::call::{Fanout, Outlet, Stage};
-use tenure_session::port::backend::{Backend, Open, Opened, Opening};
 
 use super::raw::{self, Answer, Asked, Raw};
 use super::{client, responder, soon};

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tenure_protocol::{Method, Reason};
-use tenure_session::port::responder::Responder;
+use tenure_session::backend::Responder;
 use tokio::net::TcpListener;
 
 use super::raw::{self, Answer, Asked, Raw};

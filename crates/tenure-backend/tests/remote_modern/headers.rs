@@ -1,7 +1,7 @@
 //! Headers that repeat the body, and the tools that they are learned from.
 
 use serde_json::{Value, json};
-use tenure_session::port::responder::Responder;
+use tenure_session::backend::Responder;
 
 use super::raw::{self, Answer, Asked, Raw};
 use super::{ask, client, responder, soon, value};

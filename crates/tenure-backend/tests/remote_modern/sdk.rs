@@ -16,8 +16,8 @@ use serde_json::json;
 use tenure_protocol::Method;
 use tenure_protocol::revision::MODERN;
 use tenure_protocol::translate::evidence::Verdict;
-use tenure_session::bridge::probe::Probe;
-use tenure_session::port::responder::Responder;
+use tenure_session::backend::Responder;
+use tenure_session::backend::probe::Probe;
 use tokio::sync::Notify;
 
 use super::{ask, client, responder, soon, value};

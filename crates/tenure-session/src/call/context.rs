@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Became, CallSession, Caller, Outlet, Stage, TaskWish};
 use crate::id::Route;
 use crate::port::clock::Time;
-use crate::runtime::{Origin, Session};
+use crate::session::{Origin, Session};
 use crate::state::State;
 
 /// The context of one request. A copy is the context of the same request, for one that is answered in parts.

@@ -5,6 +5,7 @@
 
 mod caller;
 mod context;
+pub mod input_required;
 mod news;
 mod outlet;
 mod session;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use tenure_protocol::{Error, Method, RawJson, Reason, Request, RpcError};
 
 use super::{CallContext, Stage};
-use crate::runtime::{Origin, Session};
+use crate::session::{Origin, Session};
 
 /// Where messages to the client go.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_protocol::Error;
 
 use crate::port::store::Version;
-use crate::runtime::{IdleTtl, Metadata, Session};
+use crate::session::{IdleTtl, Metadata, Session};
 
 /// The session that a request belongs to. Not to be kept longer than the request is answered: a session that somebody
 /// holds does not go dormant.

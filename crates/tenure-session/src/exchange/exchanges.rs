@@ -16,20 +16,19 @@ use tenure_protocol::{Eras, Error, Method, Reason, Request};
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::answers;
-use super::catalog::Catalog;
-use super::leave::{Admission, Hints};
 use super::limits::ExchangeLimits;
-use super::run::{Answer, Run, Source};
-use super::states::{self, Bound, Brought, Held, Opened};
-use super::work::{Attempt, End, Origin, Work};
+use crate::backend::{Call, Responder};
 use crate::budget::{Resource, Share, Taken};
 use crate::call::{CallContext, Caller, Fanout, Listener, News, Stage};
+use crate::exchange::attempt::{Answer, Run, Source};
+use crate::exchange::call::{Attempt, End, Origin, Work};
+use crate::exchange::finish;
+use crate::exchange::hand_over::{Admission, Hints};
+use crate::exchange::header_schemas::Catalog;
+use crate::exchange::request_state::{self, Bound, Brought, Held, Opened};
 use crate::id::Route;
 use crate::kept::KeptCalls;
-use crate::port::backend::Call;
 use crate::port::clock::Clock;
-use crate::port::responder::Responder;
 use crate::port::seal::Seal;
 use crate::supervise::Loops;
 use crate::task::Tasks;
@@ -202,7 +201,7 @@ impl Exchanges {
         let is_held = match inner.admission(stage, &request, route, &caller.principal, streams) {
             Admission::Begin => false,
             Admission::Hold => true,
-            Admission::Refuse => return Err(answers::draining()),
+            Admission::Refuse => return Err(finish::draining()),
         };
         if let Some(needed) = capability::of_request(&request) {
             meta.capabilities.require(&[needed])?;
@@ -223,8 +222,8 @@ impl Exchanges {
         let mut attempt = Attempt { meta, streams, responses: None, used: Vec::new() };
         let mut recovers = None;
         if may_ask {
-            attempt.responses = answers::responses(request.params.as_ref());
-            if let Some(state) = states::brought(request.params.as_ref())? {
+            attempt.responses = finish::responses(request.params.as_ref());
+            if let Some(state) = request_state::brought(request.params.as_ref())? {
                 let bound = Bound::new(&request, route, &principal);
                 match bound.open(&*inner.seal, &state, inner.clock.now()) {
                     Opened::Holds(Held::Parked(parked))
@@ -234,18 +233,18 @@ impl Exchanges {
                     }
                     Opened::Holds(Held::Parked(parked)) => {
                         recovers = Some(parked);
-                        request.params = answers::with_brought(request.params.as_ref(), &Brought::default());
+                        request.params = finish::with_brought(request.params.as_ref(), &Brought::default());
                     }
                     Opened::Holds(Held::Again(brought)) => {
-                        request.params = answers::with_brought(request.params.as_ref(), &brought);
-                        attempt.responses = answers::responses(request.params.as_ref());
+                        request.params = finish::with_brought(request.params.as_ref(), &brought);
+                        attempt.responses = finish::responses(request.params.as_ref());
                     }
                     Opened::Holds(Held::Text(text)) => {
                         let params = request.params.as_ref();
-                        request.params = params.map(|params| answers::with_state(params, &text));
+                        request.params = params.map(|params| finish::with_state(params, &text));
                     }
                     Opened::Foreign if inner.responder.keeps_request_states() => {}
-                    Opened::Foreign | Opened::Spent => return Err(states::invalid()),
+                    Opened::Foreign | Opened::Spent => return Err(request_state::invalid()),
                 }
             }
         }

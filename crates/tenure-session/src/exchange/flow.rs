@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::run::{Run, Turn};
+use crate::exchange::attempt::{Run, Turn};
 use crate::port::BoxFuture;
 
 /// How long an answer waits for the store to note it. After that it is given to the client, who waits for it.
@@ -49,7 +49,7 @@ impl Flow {
     }
 
     /// These items and nothing else.
-    pub(super) fn of(items: impl IntoIterator<Item = FlowItem>) -> Self {
+    pub fn of(items: impl IntoIterator<Item = FlowItem>) -> Self {
         Self { run: None, items: items.into_iter().collect(), noting: None }
     }
 

@@ -8,9 +8,9 @@ use tenure_protocol::translate::notifications::{self, Filter};
 use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
 use tokio::sync::Notify;
 
+use crate::backend::Call;
 use crate::call::{Fanout, Listener, News};
 use crate::id::Route;
-use crate::port::backend::Call;
 
 /// Resources whose change one listen was not told yet, beside those that it named.
 const MAX_UNTOLD: usize = 1000;

@@ -2,32 +2,32 @@
 //!
 //! It belongs to no session. What it has to say, and when it is refused, is in [`tenure_protocol::modern`].
 //!
-//! [`Exchanges`] carries requests out: `run` says how an attempt ends, `work` is the call and `speech` what its server
-//! says and asks, `parks` keeps calls that wait for their clients, `states` seals what a client carries to its next
-//! attempt, `listen` serves those who want news, `tasked` lets a call become a task, and `about_tasks` answers what
-//! clients then ask. `resume` goes on with calls whose clients come back. `list` tells operators what is under way. Nothing here knows of sessions.
+//! [`Exchanges`] carries requests out: `attempt` says how an attempt ends, `call` is the call and `server_messages` what its server
+//! says and asks, `parked` keeps calls that wait for their clients, `request_state` seals what a client carries to its next
+//! attempt, `listen` serves those who want news, `become_task` lets a call become a task, and `task_requests` answers what
+//! clients then ask. `resume` goes on with calls whose clients come back. `operator` tells operators what is under way. Nothing here knows of sessions.
 
-mod about_tasks;
-mod answers;
-mod catalog;
+mod attempt;
+mod become_task;
+mod call;
 mod exchanges;
+mod finish;
 mod flow;
-mod leave;
+mod hand_over;
+mod header_schemas;
 mod limits;
-mod list;
 mod listen;
-mod parks;
+mod operator;
+mod parked;
 mod repeat;
+pub mod request_state;
 mod resume;
-mod run;
-mod speech;
-pub(crate) mod states;
-mod tasked;
-mod work;
+mod server_messages;
+mod task_requests;
 
+pub use attempt::Answer;
 pub use exchanges::{Exchanges, Parts, Tallies};
 pub use flow::{Flow, FlowItem};
 pub use limits::ExchangeLimits;
-pub use list::{ExchangeInfo, Standing, WaitsFor};
 pub use listen::Listens;
-pub use run::Answer;
+pub use operator::{ExchangeInfo, Standing, WaitsFor};

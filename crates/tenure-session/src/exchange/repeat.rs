@@ -12,10 +12,10 @@ use tenure_protocol::params::{self, Repeat};
 use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RpcError};
 
 use super::exchanges::Inner;
-use super::work::Work;
+use crate::backend::Call;
 use crate::call::{CallContext, Outlet, Stage};
+use crate::exchange::call::Work;
 use crate::port::BoxFuture;
-use crate::port::backend::Call;
 
 /// How long to wait before each further attempt. The first comes at once: most servers are back by then.
 const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(300), Duration::from_secs(2)];

@@ -20,17 +20,17 @@ use tenure_protocol::modern::meta::{self, Meta};
 use tenure_protocol::modern::validate::Streams;
 use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RpcError, message};
 
-use super::answers;
 use super::exchanges::{Exchanges, Inner, LEFT, OPEN, Running};
 use super::flow::{Flow, FlowItem};
-use super::run::{Run, Source, Turn};
-use super::work::{Attempt, Origin, Work};
+use crate::backend::Call;
 use crate::call::{Caller, Outlet, Stage};
+use crate::exchange::attempt::{Run, Source, Turn};
+use crate::exchange::call::{Attempt, Origin, Work};
+use crate::exchange::finish;
 use crate::fingerprint::{self, Fingerprints, Relation, Seen};
 use crate::id::Route;
 use crate::kept::{CallId, Found, Kept, KeptCalls, Noted, Server};
 use crate::limits::OtherServer;
-use crate::port::backend::Call;
 use crate::port::store::Store;
 
 /// Clients come back so soon where the next process has the socket already.
@@ -150,7 +150,7 @@ impl Inner {
         let Noted { request, is_begun, server, version, .. } = noted;
         let request = request?;
         let meta = Meta::read(request.params.as_ref()).ok()?;
-        let responses = answers::responses(request.params.as_ref());
+        let responses = finish::responses(request.params.as_ref());
         let attempt = Attempt { meta, streams: Streams::Resumable, responses, used: Vec::new() };
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let world = (self.fanout.on(route.clone()), Arc::clone(&self.limits), self.clock.now());

@@ -15,11 +15,12 @@ use tokio_util::task::TaskTracker;
 use super::id::CallId;
 use super::record::{CallRecord, Head, Server};
 use crate::fingerprint::{Fingerprint, Fingerprints};
+use crate::finish::finish;
 use crate::id::{Principal, Route, SessionKey};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Durability, Expected, RecordKey, Space, Store, StoreError, Version};
-use crate::runtime::{finish, remove};
 use crate::supervise::{Avoided, Loops};
+use crate::take_back::remove;
 
 /// How long an answer, and the note of a call that was withdrawn, wait for a client that comes back. Clients try twice,
 /// a few seconds apart.

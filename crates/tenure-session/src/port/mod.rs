@@ -1,8 +1,6 @@
 //! What the runtime asks of others: a place to keep things, a server to talk to, the time.
 
-pub mod backend;
 pub mod clock;
-pub mod responder;
 pub mod seal;
 pub mod store;
 

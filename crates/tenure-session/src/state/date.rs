@@ -8,10 +8,12 @@ pub fn date(time: Time) -> String {
 }
 
 /// The same without a buffer of its own, because it is written with every answer.
-pub(crate) struct Date([u8; 20]);
+#[derive(Debug)]
+pub struct Date([u8; 20]);
 
 impl Date {
-    pub(crate) fn of(time: Time) -> Self {
+    /// The date of a time.
+    pub fn of(time: Time) -> Self {
         let seconds = i64::try_from(time.0 / 1000).unwrap_or(i64::MAX);
         let last = || time::PrimitiveDateTime::MAX.assume_utc();
         let at = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or_else(|_| last());
@@ -27,7 +29,8 @@ impl Date {
         Self(text)
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// As text, RFC 3339.
+    pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }

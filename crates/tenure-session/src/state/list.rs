@@ -5,13 +5,13 @@ use std::time::Duration;
 use tenure_protocol::Reason;
 
 use super::fault::{Fault, Lost};
-use super::held::Seen;
 use super::name::{Kind, StateId, first_key, is_of};
 use super::record::{About, Edition, StateRecord};
 use super::states::{Inner, States, label};
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::Time;
 use crate::port::store::Space;
+use crate::state::state::Seen;
 
 /// Records that are read at once, at most.
 const READ: usize = 64;

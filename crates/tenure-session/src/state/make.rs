@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::held::Seen;
 use super::record::StateRecord;
 use super::states::{Inner, record_key};
+use crate::counts::Seat;
 use crate::id::SessionKey;
 use crate::port::store::{Expected, StoreError};
-use crate::runtime::{Seat, Written, take_back};
+use crate::state::state::Seen;
+use crate::take_back::{Written, take_back};
 
 /// A state in the store that its maker has not heard of. Unless it is kept, it is taken back.
 pub(super) struct Made {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::fault::{Fault, Lost};
-use super::held::State;
 use super::list::Listed;
 use super::name::StateId;
 use super::states::States;
 use crate::id::SessionKey;
+use crate::state::state::State;
 
 /// What came of resuming a state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 
 use super::fault::Lost;
 use crate::budget::Peer;
+use crate::counts::{Entry, Weight};
 use crate::id::Principal;
 use crate::port::clock::Time;
 use crate::record::End;
-use crate::runtime::{Entry, Weight};
 
 const FORMAT: u8 = 1;
 

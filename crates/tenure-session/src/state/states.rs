@@ -9,16 +9,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::fault::{Fault, Lost};
-use super::held::{Seen, State};
-use super::last::{Again, Last};
 use super::name::{Kind, StateId};
 use super::record::{About, Head, StateRecord, Unreadable};
 use super::sweep;
 use crate::budget::{Budget, Peer};
+use crate::counts::{Census, Full, Seat};
+use crate::finish::finish;
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Stored};
-use crate::runtime::{Census, Full, Seat, finish};
+use crate::state::cache::{Again, Last};
+use crate::state::state::{Seen, State};
 use crate::supervise::{Avoided, Loops};
 
 /// How long a stop waits for writes that are under way.
@@ -230,7 +231,7 @@ impl States {
     }
 
     /// Begins to read a record.
-    pub(crate) fn fetch(&self, key: SessionKey) -> Fetched {
+    pub fn fetch(&self, key: SessionKey) -> Fetched {
         let key = record_key(key);
         match self.0.store.peek(key) {
             Some(kept) => Fetched::Now(kept),
@@ -240,7 +241,7 @@ impl States {
 
     /// The state in a record, if it can be used as it is: it is the caller's, it has not ended, and its expiry need not
     /// be put off.
-    pub(crate) fn at_hand(
+    pub fn at_hand(
         &self,
         owner: &Principal,
         (id, key): (StateId, SessionKey),
@@ -253,7 +254,7 @@ impl States {
     }
 
     /// [`States::find`] for whoever knows the key already, and the time, and has perhaps seen it before.
-    pub(crate) async fn find_at(
+    pub async fn find_at(
         &self,
         owner: &Principal,
         (id, key): (StateId, SessionKey),
@@ -270,7 +271,8 @@ impl States {
         Ok(state)
     }
 
-    pub(crate) fn now(&self) -> Time {
+    /// The time by the clock of this store.
+    pub fn now(&self) -> Time {
         self.0.clock.now()
     }
 
@@ -330,11 +332,17 @@ impl States {
 }
 
 /// A record that is there, or on its way.
-pub(crate) enum Fetched {
+pub enum Fetched {
     /// The store had it at hand, or knows of none.
     Now(Result<Option<Record>, StoreError>),
     /// It is being read.
     Later(Stored<Option<Record>>),
+}
+
+impl std::fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, Self::Now(_)) { "Now" } else { "Later" })
+    }
 }
 
 impl Fetched {

@@ -9,7 +9,7 @@ use super::record::{About, StateRecord};
 use super::states::{Inner, label};
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
 use crate::record::End;
-use crate::runtime::{is_due, remove};
+use crate::take_back::{is_due, remove};
 
 /// How many records are handled at a time.
 const PAGE: usize = 64;

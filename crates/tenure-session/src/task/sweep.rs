@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::record::TaskRecord;
 use super::tasks::{Inner, label};
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
-use crate::runtime::{is_due, remove};
+use crate::take_back::{is_due, remove};
 
 /// How many records are handled at a time.
 const PAGE: usize = 64;

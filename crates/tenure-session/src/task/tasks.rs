@@ -16,12 +16,14 @@ use super::record::{End, Head, TaskRecord, Unreadable};
 use super::watch::Watchers;
 use super::{TaskId, TaskLimits, sweep};
 use crate::call::TaskWish;
+use crate::counts::{Census, Seat};
+use crate::finish::finish;
 use crate::id::{Principal, Route, SessionKey};
 use crate::kept::Server;
 use crate::port::clock::Clock;
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreError, Version};
-use crate::runtime::{Census, Seat, Written, finish, take_back};
 use crate::supervise::{Avoided, Loops};
+use crate::take_back::{Written, take_back};
 
 /// What a client has to wait for at most until its cancellation is in the store.
 const CANCEL_WITHIN: Duration = Duration::from_secs(5);

@@ -4,11 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 use tenure_protocol::{RawJson, Reply};
+use tenure_session::backend::{Call, Responder};
 use tenure_session::call::{Fanout, News};
 use tenure_session::exchange::{Answer, Flow, FlowItem, Listens};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Call;
-use tenure_session::port::responder::Responder;
 
 use super::support::{Making, Try, World, flow_of, gist, is_quiet, next, pass, seconds, settle};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tenure_protocol::{Method, RawJson, Reply};
+use tenure_session::backend::Call;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Call;
 
 use super::support::{
     Try, World, accepted, error_of, flow_of, gist, hang_up, json_of, rest, seconds, settle,

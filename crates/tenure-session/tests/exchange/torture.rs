@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_protocol::{Method, RawJson, Reply};
+use tenure_session::backend::Call;
 use tenure_session::exchange::Answer;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Call;
 
 use super::support::{Making, Try, World, accepted};
 
@@ -119,7 +119,7 @@ async fn whatever_clients_and_servers_do_nothing_is_left() {
     making.limits.ask_timeout = Duration::from_millis(100);
     let count = Arc::clone(&alive);
     struct Serving(Arc<AtomicUsize>);
-    impl tenure_session::port::responder::Responder for Serving {
+    impl tenure_session::backend::Responder for Serving {
         fn respond(&self, call: Call) -> BoxFuture<Reply> {
             serve(call, Alive::new(&self.0))
         }

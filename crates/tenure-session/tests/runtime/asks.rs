@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_protocol::{Message, Method, RawJson};
+use tenure_session::call::News;
 use tenure_session::record::End;
-use tenure_session::runtime::News;
 use tenure_session::{Limits, Principal, Session};
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
 

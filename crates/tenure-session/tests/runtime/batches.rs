@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tenure_protocol::{Message, Method, Notification, RawJson};
-use tenure_session::runtime::{Caller, Reader};
+use tenure_session::call::Caller;
+use tenure_session::session::Reader;
 use tenure_session::{Limits, Session};
 use tenure_testkit::fake_backend::FakeCall;
 use tenure_testkit::runtime::{self, reader_of};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_protocol::{Message, Method, Notification, RawJson, Reason};
-use tenure_session::runtime::Caller;
+use tenure_session::call::Caller;
 use tenure_session::{Answer, Limits};
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
 
@@ -253,7 +253,7 @@ async fn a_connection_closed_early_is_polled_for_the_answer() {
     let call = world.script.call().await;
     call.context.close_connection();
     let mut reader = reader_of(waiting.await.unwrap());
-    let tenure_session::runtime::Item::Prime(id) = reader.next().await.unwrap() else { panic!("a prime") };
+    let tenure_session::session::Item::Prime(id) = reader.next().await.unwrap() else { panic!("a prime") };
     assert_eq!(all(&mut reader).await, ["close"]);
     drop(reader);
     call.answer(&json!({}));

@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_protocol::{Error, Message, Method, Notification, RawJson, Reason};
+use tenure_session::call::{Caller, Outlet};
 use tenure_session::id::{Position, SessionKey, StreamId};
 use tenure_session::port::store::{Event, ReadLimit, Store};
-use tenure_session::runtime::{Caller, Item, Outlet, Reader};
+use tenure_session::session::{Item, Reader};
 use tenure_session::{Limits, Principal, Session};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_session::port::store::{RecordKey, Space, Store};
 use tenure_session::record::Kept;
-use tenure_session::runtime::{Existing, Parts, SavedSession};
+use tenure_session::session::{Existing, Parts, SavedSession};
 use tenure_session::{Limits, Principal, SessionId, SessionKey, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;

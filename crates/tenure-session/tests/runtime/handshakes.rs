@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tenure_protocol::{Method, Notification, Reason, Response};
 use tenure_session::budget::{Budget, BudgetLimits, Peer, Resource};
-use tenure_session::phase::Gate;
+use tenure_session::limits::Gate;
 use tenure_session::port::store::Store;
-use tenure_session::runtime::IdleTtl;
+use tenure_session::session::IdleTtl;
 use tenure_session::{Limits, Principal, Session};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_protocol::{Message, Method, Notification, RawJson, Reply, RpcError};
+use tenure_session::backend::{Backend, Call, Link, Open, Opened};
+use tenure_session::call::Caller;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::port::store::{RecordKey, Store, Version};
 use tenure_session::record::End;
-use tenure_session::runtime::{Caller, Item, Metadata};
+use tenure_session::session::{Item, Metadata};
 use tenure_session::{Limits, Principal, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
@@ -161,7 +162,7 @@ async fn a_trim_that_fails_is_not_tried_again_at_once() {
         World::with(Limits { event_ttl: Duration::from_millis(10), idle_ttl: None, ..Limits::default() });
     let _session = world.session().await;
     world.store.fail_trims();
-    world.sessions.fanout().list_changed(tenure_session::runtime::News::Tools);
+    world.sessions.fanout().list_changed(tenure_session::call::News::Tools);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let trims = world.store.trims();
     assert!((2..20).contains(&trims), "{trims} in a minute");

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tenure_protocol::{Message, Method, Notification, RawJson, Reason, Response};
 use tenure_session::Limits;
-use tenure_session::runtime::Caller;
+use tenure_session::call::Caller;
 use tenure_testkit::runtime::{self, event, events, reader_of, send};
 
 use crate::support::{World, all, next, resume, say};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_protocol::{Error, Notification, RawJson, Reason, Reply, RpcError};
+use tenure_session::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::port::store::{RecordKey, Space, Store};
 use tenure_session::record::Kept;
-use tenure_session::runtime::{Existing, Parts, SavedSession};
+use tenure_session::session::{Existing, Parts, SavedSession};
 use tenure_session::{Limits, Principal, SessionId, Sessions};
 use tenure_store::copy::save_log;
 use tenure_store::memory::Memory;
@@ -253,7 +253,7 @@ async fn a_name_that_is_taken_is_refused_and_its_session_stays_whole() {
     let scene = Scene::new().await;
     let key = scene.live.key();
     let session = scene.sessions.find(&scene.live, &Principal::ANONYMOUS).await.unwrap();
-    scene.sessions.fanout().list_changed(tenure_session::runtime::News::Tools);
+    scene.sessions.fanout().list_changed(tenure_session::call::News::Tools);
     let_others_run().await;
     let (before, owner) = (save_log(scene.late.as_ref(), key).await.unwrap(), scene.late.owner(key).await);
     assert_eq!(before.streams.len(), 1, "it has something to lose");

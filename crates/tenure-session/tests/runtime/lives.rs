@@ -177,7 +177,7 @@ async fn metadata_changes_by_compare_and_swap() {
     for _ in 0..20 {
         let session = session.clone();
         writers.spawn(async move {
-            let count = |metadata: &mut tenure_session::runtime::Metadata| {
+            let count = |metadata: &mut tenure_session::session::Metadata| {
                 let count = metadata.get("count").and_then(serde_json::Value::as_u64).unwrap_or(0);
                 metadata.insert("count".into(), (count + 1).into());
             };

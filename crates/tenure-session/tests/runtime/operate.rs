@@ -8,7 +8,7 @@ use tenure_protocol::Reason;
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{RecordKey, Store};
 use tenure_session::record::{End, Kept};
-use tenure_session::runtime::{self, Existing, NotAdopted, SavedSession, noted_requests};
+use tenure_session::session::{self, Existing, NotAdopted, SavedSession, noted_requests};
 use tenure_session::{Limits, Session, SessionKey};
 use tenure_store::copy::save_log;
 use tenure_store::memory::Memory;
@@ -74,15 +74,15 @@ async fn a_request_in_flight_tells_what_it_waits_for() {
 async fn a_session_is_revoked_in_a_store_that_nobody_has_open() {
     let (world, session) = left_behind().await;
     let (store, key) = (world.store.inner(), session.id().key());
-    assert!(runtime::revoke(store.as_ref(), key, Time(5), HOUR).await.unwrap());
+    assert!(session::revoke(store.as_ref(), key, Time(5), HOUR).await.unwrap());
     let record = store.get(RecordKey::session(key)).await.unwrap().unwrap();
     assert_eq!(record.deadline, Some(Time(5).after(HOUR)), "it is forgotten in time");
     assert_eq!(store.survey(key).await.unwrap().streams, [], "its events are gone");
     assert_eq!(store.owner(key).await.unwrap(), None);
     assert_eq!(world.find(&session).await.unwrap_err().reason(), Reason::SessionRevoked);
-    assert!(!runtime::revoke(store.as_ref(), key, Time(6), HOUR).await.unwrap(), "only once");
+    assert!(!session::revoke(store.as_ref(), key, Time(6), HOUR).await.unwrap(), "only once");
     let nobody = SessionKey::from_bytes([1; 16]);
-    assert!(!runtime::revoke(store.as_ref(), nobody, Time(6), HOUR).await.unwrap());
+    assert!(!session::revoke(store.as_ref(), nobody, Time(6), HOUR).await.unwrap());
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_store_that_fails_has_what_it_had() {
         let emptied = SavedSession { log: Default::default(), ..saved.clone() };
         let faulty = Faulty::new(Arc::clone(&store));
         faulty.fail_nth(nth);
-        let failed = runtime::adopt(&faulty, emptied, Existing::Replace, Time(5)).await;
+        let failed = session::adopt(&faulty, emptied, Existing::Replace, Time(5)).await;
         assert!(matches!(failed, Err(NotAdopted::Store(_))), "call {nth}: {failed:?}");
         assert_eq!(end_of(store.as_ref(), key).await, None, "call {nth}");
         assert_eq!(save_log(store.as_ref(), key).await.unwrap(), saved.log, "call {nth}");
@@ -168,7 +168,7 @@ async fn what_is_no_record_is_not_taken() {
     let key = SessionKey::from_bytes([1; 16]);
     let record = json!({ "format": 1 }).to_string().into();
     let saved = SavedSession { key, record, deadline: None, log: Default::default() };
-    let refused = runtime::adopt(&store, saved, Existing::Keep, Time(5)).await;
+    let refused = session::adopt(&store, saved, Existing::Keep, Time(5)).await;
     assert!(matches!(refused, Err(NotAdopted::Unreadable(_))), "{refused:?}");
     assert_eq!(store.get(RecordKey::session(key)).await.unwrap(), None);
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_protocol::{Message, Method, Notification, RawJson, Reason, RpcError};
+use tenure_session::backend::{Backend, Open, Opened};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Open, Opened};
-use tenure_session::runtime::Answer;
+use tenure_session::session::Answer;
 use tenure_session::{Limits, Principal, Session, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::fake_backend::{FakeBackend, NewLink, Opens, Script, Seen};
@@ -177,7 +177,7 @@ async fn the_requests_of_a_batch_wait_for_a_server_too() {
     world.script.opened().await.outlet.link_lost();
     let batch = ["ping", "tools/list", "tools/list"].iter().zip(1..);
     let batch = batch.map(|(method, id)| Message::Request(runtime::request(id, method, &json!({}))));
-    let caller = tenure_session::runtime::Caller::anonymous("test");
+    let caller = tenure_session::call::Caller::anonymous("test");
     let mut reader = reader_of(session.batch(batch.collect(), &caller).unwrap().unwrap());
     for _ in 0..2 {
         world.script.call().await.answer(&json!({}));

@@ -9,7 +9,7 @@ use serde_json::json;
 use tenure_protocol::{Method, RawJson, Reason};
 use tenure_session::id::{Position, StreamId};
 use tenure_session::limits::{OnGap, UnknownEventId};
-use tenure_session::runtime::Item;
+use tenure_session::session::Item;
 use tenure_session::{EventId, Limits, Session};
 
 use crate::support::{World, all, next, resume, say, settle, short};
@@ -102,7 +102,7 @@ async fn an_event_id_of_another_session_is_never_honoured() {
     say(&call, "secret").await;
     // By default such an id opens a fresh standalone stream: nothing of the other session is in it.
     let mut fresh = resume(&mine, &id).await.unwrap();
-    world.sessions.fanout().list_changed(tenure_session::runtime::News::Tools);
+    world.sessions.fanout().list_changed(tenure_session::call::News::Tools);
     let (_, message) = next(&mut fresh).await;
     assert!(message.contains("list_changed"), "{message}");
 }
@@ -132,7 +132,7 @@ async fn ids_that_were_never_given_out_are_unknown() {
 async fn everything_kept_can_be_replayed_for_an_unknown_id_if_so_configured() {
     let world = World::with(Limits { unknown_event_id: UnknownEventId::ReplayAll, ..Limits::default() });
     let session = world.session().await;
-    world.sessions.fanout().list_changed(tenure_session::runtime::News::Tools);
+    world.sessions.fanout().list_changed(tenure_session::call::News::Tools);
     let mut reader = session.listen(None).await.unwrap();
     next(&mut reader).await;
     let mut again = resume(&session, "garbage").await.unwrap();
@@ -146,11 +146,11 @@ async fn a_new_get_replaces_a_half_dead_one() {
     let mut old = session.listen(None).await.unwrap();
     let mut new = session.listen(None).await.unwrap();
     assert_eq!(all(&mut old).await, ["prime"]);
-    world.sessions.fanout().list_changed(tenure_session::runtime::News::Prompts);
+    world.sessions.fanout().list_changed(tenure_session::call::News::Prompts);
     assert!(next(&mut new).await.1.contains("prompts/list_changed"));
     // The old connection's end must not detach its successor.
     drop(old);
-    world.sessions.fanout().list_changed(tenure_session::runtime::News::Tools);
+    world.sessions.fanout().list_changed(tenure_session::call::News::Tools);
     assert!(next(&mut new).await.1.contains("tools/list_changed"));
 }
 
@@ -158,12 +158,12 @@ async fn a_new_get_replaces_a_half_dead_one() {
 async fn news_from_before_the_first_get_is_not_lost_and_not_repeated() {
     let world = World::new();
     let session = world.session().await;
-    world.sessions.fanout().list_changed(tenure_session::runtime::News::Tools);
+    world.sessions.fanout().list_changed(tenure_session::call::News::Tools);
     let mut reader = session.listen(None).await.unwrap();
     let (id, first) = next(&mut reader).await;
     assert!(first.contains("tools/list_changed"));
     drop(reader);
-    world.sessions.fanout().list_changed(tenure_session::runtime::News::Prompts);
+    world.sessions.fanout().list_changed(tenure_session::call::News::Prompts);
     let mut without_id = session.listen(None).await.unwrap();
     assert!(next(&mut without_id).await.1.contains("prompts/list_changed"));
     let mut with_id = resume(&session, &id).await.unwrap();
@@ -217,7 +217,7 @@ async fn a_forgotten_stream_is_refused_so_that_its_client_does_not_wait_forever(
     all(&mut reader).await;
     drop(reader);
     for _ in 0..10 {
-        world.sessions.fanout().list_changed(tenure_session::runtime::News::Tools);
+        world.sessions.fanout().list_changed(tenure_session::call::News::Tools);
     }
     assert_eq!(resume(&session, &id).await.unwrap_err().reason(), Reason::StreamForgotten);
 }

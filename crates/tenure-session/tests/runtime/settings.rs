@@ -6,8 +6,8 @@ use serde_json::json;
 use tenure_protocol::Reason;
 use tenure_session::port::store::RecordKey;
 use tenure_session::record::{Kept, SessionRecord};
-use tenure_session::runtime::{Changes, IdleTtl, Metadata, Settings};
-use tenure_session::{Limits, Principal, Session, SessionId, runtime as sessions};
+use tenure_session::session::{Changes, IdleTtl, Metadata, Settings};
+use tenure_session::{Limits, Principal, Session, SessionId, session as sessions};
 use tenure_testkit::runtime::{self, json_of, send};
 
 use crate::support::{World, request};

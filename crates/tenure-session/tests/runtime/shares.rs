@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_protocol::{Error, Method, Notification, RawJson, Reason};
 use tenure_session::budget::{Budget, BudgetLimits, Peer, Resource};
-use tenure_session::runtime::Outlet;
+use tenure_session::call::Outlet;
 use tenure_session::{Limits, Principal, Session};
 use tenure_testkit::runtime::{self, event};
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_protocol::{Message, Method, Notification, RawJson, Reason, Response};
-use tenure_session::runtime::{Answer, Caller, Collect, Item};
+use tenure_session::call::{Caller, Collect};
+use tenure_session::session::{Answer, Item};
 use tenure_session::{Limits, Principal};
 use tenure_testkit::fake_backend::FakeCall;
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};

@@ -6,7 +6,7 @@ use serde_json::json;
 use tenure_protocol::{Kind, Method, Notification, Reason};
 use tenure_session::port::store::{RecordKey, Space, Store, StoreError};
 use tenure_session::record::{End, Kept};
-use tenure_session::runtime::Item;
+use tenure_session::session::Item;
 use tenure_session::{Limits, Principal};
 use tenure_testkit::crash::Last;
 use tenure_testkit::late::let_others_run;

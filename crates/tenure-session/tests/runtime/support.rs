@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tenure_protocol::Error;
+use tenure_session::call::Caller;
 use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::store::Store;
-use tenure_session::runtime::{Answer, Caller, Item, Reader};
+use tenure_session::session::{Answer, Item, Reader};
 use tenure_session::{Limits, Principal, Session, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;

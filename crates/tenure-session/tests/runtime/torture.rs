@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use serde_json::json;
 use tenure_session::port::store::Store;
-use tenure_session::runtime::{Item, Reader};
+use tenure_session::session::{Item, Reader};
 use tenure_session::{Limits, Session};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;

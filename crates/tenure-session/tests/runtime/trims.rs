@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tenure_protocol::Reason;
-use tenure_session::runtime::{Item, Reader};
+use tenure_session::session::{Item, Reader};
 use tenure_session::{Limits, Session};
 use tenure_testkit::fake_backend::FakeCall;
 
@@ -70,7 +70,7 @@ async fn an_answer_that_is_trimmed_while_it_is_read_is_given() {
     }
     let mut resumed = resume_beside(&world, &session, &id, async || {
         for _ in 0..KEPT {
-            world.sessions.fanout().list_changed(tenure_session::runtime::News::Tools);
+            world.sessions.fanout().list_changed(tenure_session::call::News::Tools);
         }
     })
     .await;
@@ -94,7 +94,7 @@ async fn a_reader_that_is_behind_is_given_what_is_trimmed_while_it_reads() {
     reads.changed().await.unwrap();
     // All but the last of what was read goes.
     for _ in 0..2 {
-        world.sessions.fanout().list_changed(tenure_session::runtime::News::Tools);
+        world.sessions.fanout().list_changed(tenure_session::call::News::Tools);
     }
     world.store.look_at_marks();
     call.answer(&json!({}));
@@ -130,7 +130,7 @@ async fn a_client_whose_events_are_all_gone_is_told_as_often_as_it_comes_back() 
     let session = world.session().await;
     let (call, id) = behind(&mut world, &session).await;
     for _ in 0..KEPT {
-        world.sessions.fanout().list_changed(tenure_session::runtime::News::Tools);
+        world.sessions.fanout().list_changed(tenure_session::call::News::Tools);
     }
     let got = first_id(&session, &id).await;
     let mut again = resume(&session, &got).await.unwrap();

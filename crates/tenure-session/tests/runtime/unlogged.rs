@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_protocol::Reason;
 use tenure_session::limits::OnGap;
-use tenure_session::runtime::Item;
+use tenure_session::session::Item;
 use tenure_session::{Limits, Principal};
 use tenure_testkit::fake_backend::FakeCall;
 use tenure_testkit::runtime::{self, reader_of, send};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_protocol::{Method, Reason};
-use tenure_session::port::backend::Opening;
+use tenure_session::backend::Opening;
 use tenure_session::port::store::{RecordKey, Store};
 use tenure_session::record::Kept;
 use tenure_session::{EventId, Limits, Principal};
@@ -329,7 +329,7 @@ async fn a_client_may_come_back_to_a_stream_only_when_the_log_knows_of_it() {
         () = tokio::task::yield_now() => {}
     }
     world.store.release_appends();
-    let Some(tenure_session::runtime::Item::Prime(id)) = reader.next().await else { panic!("primed") };
+    let Some(tenure_session::session::Item::Prime(id)) = reader.next().await else { panic!("primed") };
     drop((reader, call));
     let mut world = world.killed(Limits::default());
     let session = world.find(&session).await.unwrap();
@@ -396,7 +396,7 @@ async fn news_that_a_session_slept_through_is_told_when_it_wakes() {
     drop(session);
     tokio::time::sleep(2 * MINUTE).await;
     world.script.closed().await;
-    fanout.list_changed(tenure_session::runtime::News::Tools);
+    fanout.list_changed(tenure_session::call::News::Tools);
     let session = world.sessions.find(&id, &Principal::ANONYMOUS).await.unwrap();
     let mut reader = session.listen(None).await.unwrap();
     let (_, news) = runtime::event(&mut reader).await.unwrap();

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tenure_layers::data::{DataLayer, Policy, Required};
 use tenure_protocol::{RawJson, Reason, Reply, RpcError};
-use tenure_session::data::{DataLayer, Policy, Required};
+use tenure_session::backend::{Backend, Call, Responder};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call};
-use tenure_session::port::responder::Responder;
 use tenure_session::state::{Kind, NewState, StateLimits};
 use tenure_session::{Principal, Route, State, States};
 use tenure_store::memory::Memory;

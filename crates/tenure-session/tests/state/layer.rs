@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_layers::data::{DataLayer, KindOfState, Policy, Required};
 use tenure_protocol::{Method, Notification, RawJson, Request, RequestId, RpcError};
-use tenure_session::data::{DataLayer, KindOfState, Policy, Required};
+use tenure_session::backend::{Backend, Open, Opened};
+use tenure_session::call::Caller;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Open, Opened};
 use tenure_session::port::seal::Seal;
-use tenure_session::runtime::{Answer, Caller, Parts};
+use tenure_session::session::{Answer, Parts};
 use tenure_session::state::{Kind, NewState, State, StateLimits};
 use tenure_session::{Limits, Principal, Session, Sessions, States};
 use tenure_store::memory::Memory;

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tenure_layers::data::{DataLayer, Policy};
 use tenure_protocol::{Method, RawJson, Reply};
 use tenure_session::Principal;
-use tenure_session::data::{DataLayer, Policy};
+use tenure_session::backend::{Backend, Call, Responder};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Call};
-use tenure_session::port::responder::Responder;
 use tenure_session::port::seal::Seal;
 use tenure_session::state::{Fault, Listed, Lost, State, StateLimits, States};
 use tenure_store::memory::Memory;

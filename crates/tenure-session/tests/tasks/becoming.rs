@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tenure_protocol::modern;
-use tenure_protocol::{Eras, Method, RawJson, Reply};
+use tenure_protocol::{Eras, Method, RawJson, Reply, modern};
+use tenure_session::backend::{Call, Responder};
 use tenure_session::call::{Became, TaskWish};
 use tenure_session::exchange::Answer;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Call;
-use tenure_session::port::responder::Responder;
 use tenure_session::task::TaskLimits;
 use tenure_session::{Principal, Route};
 use tenure_testkit::clock::HandClock;

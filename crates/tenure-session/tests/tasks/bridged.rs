@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_layers::bridge::{ExchangesOnSessions, PoolLimits};
 use tenure_protocol::{Method, RawJson};
 use tenure_session::Principal;
-use tenure_session::bridge::{ExchangesOnSessions, PoolLimits};
 use tenure_session::exchange::Exchanges;
 use tenure_session::port::store::Store;
 use tenure_session::task::{TaskLimits, Tasks};

@@ -205,12 +205,12 @@ async fn every_server_is_advertised_with_tasks_unless_that_is_switched_off() {
 /// A server that has no tasks, and says that they are its own affair.
 struct KeepsItsOwn;
 
-impl tenure_session::port::responder::Responder for KeepsItsOwn {
+impl tenure_session::backend::Responder for KeepsItsOwn {
     fn respond(
         &self,
-        call: tenure_session::port::backend::Call,
+        call: tenure_session::backend::Call,
     ) -> tenure_session::port::BoxFuture<tenure_protocol::Reply> {
-        let answer = |call: tenure_session::port::backend::Call| -> tenure_session::port::BoxFuture<_> {
+        let answer = |call: tenure_session::backend::Call| -> tenure_session::port::BoxFuture<_> {
             assert_eq!(call.request.method, Method::Discover);
             Box::pin(std::future::ready(Ok(tenure_protocol::RawJson::of(&json!({ "capabilities": {} })))))
         };

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tenure_protocol::modern;
-use tenure_protocol::modern::Streams;
+use tenure_protocol::modern::{self, Streams};
 use tenure_protocol::{Eras, RawJson, Reply, Request};
+use tenure_session::backend::Call;
 use tenure_session::call::TaskWish;
 use tenure_session::exchange::{Answer, Exchanges};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Call;
 use tenure_session::port::store::{Space, Store};
 use tenure_session::task::{TaskLimits, Tasks};
 use tenure_store::memory::Memory;

@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tenure_protocol::modern;
-use tenure_protocol::modern::{Caching, Streams};
+use tenure_protocol::modern::{self, Caching, Streams};
 use tenure_protocol::{Eras, Method, RawJson, Reply, Request, RequestId};
+use tenure_session::backend::{Call, Responder};
 use tenure_session::call::{Became, Caller, Fanout, TaskWish};
 use tenure_session::exchange::{Answer, ExchangeLimits, Exchanges, Parts};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Call;
-use tenure_session::port::responder::Responder;
 use tenure_session::port::seal::Seal;
 use tenure_session::port::store::{Space, Store};
 use tenure_session::task::{TaskLimits, Tasks};

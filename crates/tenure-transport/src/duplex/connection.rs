@@ -10,13 +10,12 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use tenure_protocol::message::{self, Malformed};
-use tenure_protocol::revision;
 use tenure_protocol::{
     Error, Incoming, Kind, Message, Method, Notification, RawJson, Reason, Request, RequestId, Response,
-    RpcError, era,
+    RpcError, era, revision,
 };
+use tenure_session::call::Caller;
 use tenure_session::exchange::Exchanges;
-use tenure_session::runtime::Caller;
 use tenure_session::{Answer, EventId, Reader, Session, SessionId, Sessions};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +27,7 @@ use super::input::{Input, Line};
 use super::outgoing::Outgoing;
 use super::pump::{Ended, Outlet};
 use super::questions::Questions;
-use super::skim::Skimmed;
+use crate::duplex::oversize_id::Skimmed;
 
 /// One client.
 pub(crate) struct Connection {

@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use tenure_protocol::era::{self, Shape};
-use tenure_protocol::modern;
 use tenure_protocol::{
-    Era, Eras, Error, Message, Method, Notification, Reason, Request, RequestId, message, params,
+    Era, Eras, Error, Message, Method, Notification, Reason, Request, RequestId, message, modern, params,
 };
+use tenure_session::call::Caller;
 use tenure_session::exchange::{Answer, Exchanges};
-use tenure_session::runtime::Caller;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

@@ -5,7 +5,7 @@ use std::io;
 use bytes::Bytes;
 use tenure_protocol::Incoming;
 
-use super::skim::Skimmed;
+use crate::duplex::oversize_id::Skimmed;
 
 /// One thing that the client said.
 #[derive(Debug)]

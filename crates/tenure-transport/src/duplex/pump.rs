@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_protocol::{Error, Kind, Message, Method, Reason, RequestId, message, params};
-use tenure_session::runtime::Item;
+use tenure_session::session::Item;
 use tenure_session::{EventId, Reader, Session};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

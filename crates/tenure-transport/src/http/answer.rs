@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
 use tenure_protocol::{Error, Message, Reason, RequestId, RpcError, message};
-use tenure_session::runtime::Collect;
+use tenure_session::call::Collect;
 use tenure_session::{Answer, Reader, Session};
 use tokio::sync::mpsc;
 

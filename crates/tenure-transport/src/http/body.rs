@@ -8,15 +8,15 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tenure_session::Reader;
 use tenure_session::budget::{Share, Unread};
-use tenure_session::runtime::Item;
+use tenure_session::session::Item;
 use tokio::time::{Instant, Sleep};
 use tokio_util::task::TaskTracker;
 
 use super::doors::Talk;
-use super::flowing::Flowing;
-use super::paced::{PIECE_BYTES, Paced, Stalled};
 use super::pieces::Pieces;
 use super::sse::{self, Wording};
+use crate::http::exchange_body::Flowing;
+use crate::http::http2_pacing::{PIECE_BYTES, Paced, Stalled};
 
 /// The most that is put into one frame before the client has taken the last one.
 pub(super) const FRAME_BYTES: usize = 64 << 10;

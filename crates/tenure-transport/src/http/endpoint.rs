@@ -13,8 +13,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Response};
 use tenure_protocol::{Eras, Error, Reason};
 use tenure_session::budget::{Budget, Peer, Resource, Share, Taken};
+use tenure_session::call::{Caller, Collect};
 use tenure_session::exchange::Exchanges;
-use tenure_session::runtime::{Caller, Collect};
 use tenure_session::{Principal, Reader, Session, SessionId, Sessions};
 use tokio_util::task::TaskTracker;
 

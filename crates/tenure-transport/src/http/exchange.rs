@@ -3,16 +3,15 @@
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
 use tenure_protocol::era::{self, Shape};
-use tenure_protocol::modern;
-use tenure_protocol::modern::{Header, Heads, Streams};
+use tenure_protocol::modern::{self, Header, Heads, Streams};
 use tenure_protocol::{Era, Eras, Message, RawJson, Request};
 use tenure_session::exchange::{Answer, Exchanges, Flow};
 
 use super::body::Body;
 use super::endpoint::{Asker, Endpoint, Remote, event_stream};
-use super::flowing::Flowing;
 use super::headers;
 use super::reject::{json, modern_status, reject_exchange};
+use crate::http::exchange_body::Flowing;
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");

@@ -2,7 +2,7 @@
 //!
 //! A request passes `guard` (Host, Origin; `cors` answers browsers that ask for their pages), `headers` (what the headers say), then `post`, `get` or
 //! `delete`; a POST of the modern era goes on in `exchange`. Every refusal becomes a response in `reject` and nowhere else.
-//! Streams are written by [`sse`]. The answer to a POST takes its shape in `answer`, and over HTTP/2 its pace in `paced`;
+//! Streams are written by [`sse`]. The answer to a POST takes its shape in `answer`, and over HTTP/2 its pace in `http2_pacing`;
 //! what else is open is in `doors`. What clients of earlier designs are forgiven is in `leniencies` and `unnamed`.
 
 mod answer;
@@ -12,12 +12,12 @@ mod delete;
 mod doors;
 mod endpoint;
 mod exchange;
-mod flowing;
+mod exchange_body;
 mod get;
 mod guard;
 mod headers;
+mod http2_pacing;
 mod leniencies;
-mod paced;
 mod pieces;
 mod post;
 mod receive;
@@ -32,6 +32,6 @@ pub use doors::Doors;
 pub(crate) use doors::{Doorkeeper, Seat};
 pub use endpoint::{Endpoint, Remote, Rules};
 pub use guard::{AllowedHosts, AllowedOrigins};
+pub use http2_pacing::Stalled;
 pub use leniencies::Leniencies;
-pub use paced::Stalled;
 pub use router::Router;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tenure_session::budget::Unread;
 
 use super::body::FRAME_BYTES;
-use super::paced::Stalled;
+use crate::http::http2_pacing::Stalled;
 
 /// So many of the last pieces are copies: the connection may hold as many when this is dropped, and a slice would keep the
 /// whole answer.

@@ -7,11 +7,10 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use tenure_protocol::era::{self, EraFault, Shape};
-use tenure_protocol::revision;
-use tenure_protocol::{Era, Error, Incoming, Message, Method, RawJson, Reason, Request};
+use tenure_protocol::{Era, Error, Incoming, Message, Method, RawJson, Reason, Request, revision};
 use tenure_session::Session;
 use tenure_session::budget::{Share, Taken};
-use tenure_session::runtime::Caller;
+use tenure_session::call::Caller;
 
 use super::answer::{Asked, Manner};
 use super::body::Body;

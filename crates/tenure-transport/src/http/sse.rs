@@ -7,9 +7,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use tenure_session::SessionId;
-use tenure_session::runtime::Item;
-use tenure_session::{EventId, StreamId};
+use tenure_session::session::Item;
+use tenure_session::{EventId, SessionId, StreamId};
 
 /// The first bytes of every stream: a comment, so that proxies pass the headers on at once.
 pub const OPENING: &[u8] = b": stream\n\n";

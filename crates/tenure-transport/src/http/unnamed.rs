@@ -12,7 +12,7 @@ use http::request::Parts;
 use tenure_protocol::{Error, Message, Reason, Request, revision};
 use tenure_session::Session;
 use tenure_session::budget::Share;
-use tenure_session::runtime::Caller;
+use tenure_session::call::Caller;
 
 use super::answer::{Asked, Manner};
 use super::body::Body;

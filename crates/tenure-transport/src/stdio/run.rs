@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use tenure_protocol::Kind;
+use tenure_session::call::{Caller, Collect};
 use tenure_session::exchange::Exchanges;
-use tenure_session::runtime::{Caller, Collect};
 use tenure_session::{Principal, Sessions};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;

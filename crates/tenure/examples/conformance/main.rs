@@ -24,7 +24,7 @@ use tenure::config::{Config, Sources};
 use tenure::{Node, StdioNode};
 use tenure_backend::native::Native;
 use tenure_backend::rmcp::RmcpBackend;
-use tenure_session::port::backend::Backend;
+use tenure_session::backend::Backend;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

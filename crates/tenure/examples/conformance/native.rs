@@ -12,9 +12,9 @@ use tenure_backend::native::{Handler, Introduction};
 use tenure_protocol::Reply;
 use tenure_protocol::revision::MODERN;
 use tenure_protocol::{Method, RawJson, Reason, RpcError};
+use tenure_session::backend::Call;
+use tenure_session::call::CallContext;
 use tenure_session::call::Fanout;
-use tenure_session::port::backend::Call;
-use tenure_session::runtime::CallContext;
 
 use crate::catalog;
 

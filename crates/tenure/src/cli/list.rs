@@ -6,9 +6,9 @@
 use std::num::NonZeroUsize;
 
 use clap::{Args, ValueEnum};
-use tenure_session::phase::Phase;
 use tenure_session::port::clock::Time;
 use tenure_session::record::End;
+use tenure_session::session::Phase;
 
 use super::paint::{Paint, Tone};
 use super::progress::Tally;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use tenure_session::SessionKey;
-use tenure_session::runtime::Existing;
+use tenure_session::session::Existing;
 
 use super::progress::{Progress, Unit};
 use super::reach::{Absent, Reach, StoreArgs};

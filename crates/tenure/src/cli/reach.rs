@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use tenure_session::SessionKey;
-use tenure_session::runtime::{Changes, Existing, Settings};
+use tenure_session::session::{Changes, Existing, Settings};
 
 use super::{Failure, note, sources};
 use crate::config::Config;

@@ -4,7 +4,7 @@
 //! none has open. What differs is that only a server has sessions that are awake.
 
 use clap::{Args, Subcommand};
-use tenure_session::runtime::{Changes, IdleTtl, Settings};
+use tenure_session::session::{Changes, IdleTtl, Settings};
 use tenure_session::{SessionId, SessionKey};
 
 use super::call::arguments;

@@ -2,7 +2,7 @@
 
 use indicatif::HumanBytes;
 use tenure_session::port::clock::Time;
-use tenure_session::runtime::IdleTtl;
+use tenure_session::session::IdleTtl;
 
 use super::list::{state_tone, state_words};
 use super::paint::{Paint, Tone};

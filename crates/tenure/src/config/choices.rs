@@ -1,10 +1,9 @@
 //! Forms that choose: yes or no, one of some names, and what is logged.
 
+use tenure_layers::bridge::Reuse;
+use tenure_layers::data::{FEATURES, Required};
 use tenure_protocol::Eras;
-use tenure_session::bridge::Reuse;
-use tenure_session::data::{FEATURES, Required};
-use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
-use tenure_session::phase::Gate;
+use tenure_session::limits::{Gate, OnGap, OtherServer, UnknownEventId};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::compat::Compat;

@@ -4,10 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tenure_layers::bridge::{ERA_TTL, PoolLimits, Reuse};
+use tenure_layers::data::Policy;
 use tenure_protocol::Eras;
 use tenure_session::Limits;
-use tenure_session::bridge::{ERA_TTL, PoolLimits, Reuse};
-use tenure_session::data::Policy;
 use tenure_session::exchange::ExchangeLimits;
 use tenure_session::state::StateLimits;
 use tenure_session::task::TaskLimits;

@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
+use tenure_layers::bridge::Reuse;
 use tenure_protocol::Eras;
-use tenure_session::bridge::Reuse;
 use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 
 use super::choices::{Code, Features, LogFilter, OneOf, Strict, Tools, Variables, YesNo};

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use tenure_session::limits::{OnGap, UnknownEventId};
-use tenure_session::phase::Gate;
+use tenure_session::limits::{Gate, OnGap, UnknownEventId};
 use tenure_transport::http::{AllowedHosts, AllowedOrigins};
 
 use super::{Config, LogFormat, Profile, Sources, reference};

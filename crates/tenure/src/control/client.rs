@@ -15,7 +15,7 @@ use hyper::{Method, Request, Response, StatusCode, http};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tenure_session::SessionKey;
-use tenure_session::runtime::{Changes, Existing, Settings};
+use tenure_session::session::{Changes, Existing, Settings};
 use tokio::net::UnixStream;
 use tokio_util::task::TaskTracker;
 

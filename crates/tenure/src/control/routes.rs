@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
-use tenure_session::runtime::Existing;
+use tenure_session::session::Existing;
 
 use super::lines::Lines;
 use super::{BASE, BackupLine, BackupOrder, HandOver, data, take_over};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use tenure_layers::data::KindOfState;
 use tenure_protocol::{Reason, RpcError};
 use tenure_session::State;
-use tenure_session::data::KindOfState;
-use tenure_session::runtime::CallContext;
+use tenure_session::call::CallContext;
 use tenure_session::state::Kind;
 
 /// The most notes and hashes one workspace keeps.

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_backend::native::{Handler, Introduction, Made, Native};
+use tenure_layers::data::KindOfState;
 use tenure_protocol::Reply;
 use tenure_protocol::{Method, RawJson, Reason, RpcError};
+use tenure_session::backend::{Backend, Call};
+use tenure_session::call::Outlet;
 use tenure_session::call::ToolCall;
-use tenure_session::data::KindOfState;
-use tenure_session::port::backend::{Backend, Call};
-use tenure_session::runtime::Outlet;
 
 /// The kind of state that the demo's tools work on.
 pub fn workspace() -> KindOfState {

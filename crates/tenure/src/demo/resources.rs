@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tenure_protocol::RpcError;
-use tenure_session::runtime::CallContext;
+use tenure_session::call::CallContext;
 
 use super::kept;
 

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tenure_protocol::{Method, RawJson, Reason, RpcError};
 use tenure_session::State;
-use tenure_session::call::ToolCall;
-use tenure_session::runtime::{CallContext, Outlet};
+use tenure_session::call::{CallContext, Outlet, ToolCall};
 use tenure_session::state::{Fault, date};
 
 use super::kept::{self, Kept, MAX_KEPT};

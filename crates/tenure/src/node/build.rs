@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tenure_session::data::KindOfState;
-use tenure_session::port::backend::Backend;
+use tenure_layers::data::KindOfState;
+use tenure_session::backend::Backend;
 use tenure_session::port::store::Store;
 use tenure_transport::serve::{self, Server, Stages};
 use tokio_util::task::TaskTracker;

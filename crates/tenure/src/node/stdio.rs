@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tenure_session::port::backend::Backend;
-use tenure_session::runtime::Sessions;
+use tenure_session::backend::Backend;
+use tenure_session::session::Sessions;
 use tenure_session::state::States;
 use tenure_transport::stdio::Stdio;
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tenure_session::exchange::{ExchangeInfo, Exchanges, Standing, WaitsFor};
-use tenure_session::runtime::{CallInfo, SessionInfo, Sessions};
+use tenure_session::session::{CallInfo, SessionInfo, Sessions};
 
 /// Rows of one answer, at most.
 const MOST: usize = 10_000;

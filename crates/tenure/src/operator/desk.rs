@@ -13,7 +13,7 @@ use tenure_session::exchange::Exchanges;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::port::store::{RecordKey, Space, StoreError};
 use tenure_session::record::{End, Kept};
-use tenure_session::runtime::{self, Changes, Existing, NotAdopted, SavedSession, Sessions, Settings};
+use tenure_session::session::{self, Changes, Existing, NotAdopted, SavedSession, Sessions, Settings};
 use tenure_session::supervise::{LoopInfo, LoopState};
 use tenure_session::{Limits, SessionKey};
 use tokio::sync::Semaphore;
@@ -179,7 +179,7 @@ impl Operator {
             Some(sessions) => sessions.revoke(&key).await.map_err(|error: Error| failed(&error)),
             None => {
                 let ttl = self.limits.tombstone_ttl;
-                runtime::revoke(store, key, now(), ttl).await.map_err(|error| failed(&error))
+                session::revoke(store, key, now(), ttl).await.map_err(|error| failed(&error))
             }
         };
         if ended? {
@@ -203,7 +203,7 @@ impl Operator {
             Some(sessions) => sessions.annotate(&key, changes).await,
             None => {
                 let store = self.store.store.as_ref();
-                runtime::annotate(store, key, changes, &self.limits, now()).await
+                session::annotate(store, key, changes, &self.limits, now()).await
             }
         };
         annotated.map_err(|error| {
@@ -244,7 +244,7 @@ impl Operator {
         let _alone = self.importing.acquire().await;
         let adopted = match &self.sessions {
             Some(sessions) => sessions.adopt(session, existing).await,
-            None => runtime::adopt(self.store.store.as_ref(), session, existing, now()).await.map(drop),
+            None => session::adopt(self.store.store.as_ref(), session, existing, now()).await.map(drop),
         };
         adopted.map_err(|error| match error {
             NotAdopted::Exists => {
@@ -284,7 +284,7 @@ impl Operator {
         }
     }
 
-    fn info(&self, key: &SessionKey) -> Option<runtime::SessionInfo> {
+    fn info(&self, key: &SessionKey) -> Option<session::SessionInfo> {
         self.sessions.as_ref()?.info(key)
     }
 }

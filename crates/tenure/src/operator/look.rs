@@ -10,7 +10,7 @@ use tenure_protocol::{Method, Request, RequestId, params};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Record, Survey};
 use tenure_session::record::{End, Kept, SessionRecord};
-use tenure_session::runtime::{CallInfo, IdleTtl, SessionInfo, Settings, noted_requests};
+use tenure_session::session::{CallInfo, IdleTtl, SessionInfo, Settings, noted_requests};
 use tenure_session::{SessionKey, StreamId};
 
 use super::key::key_text;

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tenure_protocol::Revision;
 use tenure_session::id::Position;
-use tenure_session::phase::Phase;
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Event, Place, SavedLog, SavedStream};
 use tenure_session::record::Kept;
-use tenure_session::runtime::SavedSession;
+use tenure_session::session::Phase;
+use tenure_session::session::SavedSession;
 use tenure_session::{SessionKey, StreamId};
 
 use super::key::{key_text, parse_key};

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use tenure_session::phase::Phase;
 use tenure_session::port::clock::Time;
 use tenure_session::record::End;
+use tenure_session::session::Phase;
 
 use super::view::{CallView, Detail, State};
 use crate::times::span;

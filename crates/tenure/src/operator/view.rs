@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use tenure_session::record::End;
-use tenure_session::runtime::Settings;
+use tenure_session::session::Settings;
 
 /// Where a session stands.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]

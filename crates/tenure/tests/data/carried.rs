@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_layers::data::Policy;
 use tenure_session::Principal;
-use tenure_session::data::Policy;
 use tenure_store::sealed::keys::{Keys, generate};
 
 use super::world::{Client, World};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use expect_test::expect;
 use serde_json::json;
+use tenure_layers::data::Policy;
 use tenure_session::Principal;
-use tenure_session::data::Policy;
 
 use super::world::{Client, World, at};
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use expect_test::{expect, expect_file};
 use serde_json::{Value, json};
+use tenure_layers::data::{Policy, Required};
 use tenure_protocol::RpcError;
 use tenure_session::Principal;
-use tenure_session::data::{Policy, Required};
+use tenure_session::backend::{Backend, Open, Opened};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Open, Opened};
 
 use super::world::{Modern, World, at};
 

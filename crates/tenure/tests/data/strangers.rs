@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tenure_backend::native::{Handler, Introduction, Native};
+use tenure_layers::data::{Policy, Required};
 use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
-use tenure_session::data::{Policy, Required};
-use tenure_session::port::backend::{Backend, Call};
+use tenure_session::backend::{Backend, Call};
 
 use super::world::{Client, World, at};
 

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use expect_test::expect_file;
+use tenure_layers::data::{Policy, Required};
 use tenure_session::Principal;
-use tenure_session::data::{Policy, Required};
 
 use super::world::{World, at};
 

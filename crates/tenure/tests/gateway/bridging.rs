@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
+use tenure_layers::bridge::{ExchangesOnSessions, PoolLimits};
 use tenure_protocol::{Method, RawJson, Reply};
 use tenure_session::Principal;
-use tenure_session::bridge::{ExchangesOnSessions, PoolLimits};
+use tenure_session::backend::{Call, Responder};
 use tenure_session::call::{CallContext, Caller};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Call;
-use tenure_session::port::responder::Responder;
 use tenure_testkit::fake_client::FakeClient;
 
 use crate::gateway::echo;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tenure_session::data::{DataLayer, Policy};
+use tenure_layers::data::{DataLayer, Policy};
+use tenure_session::call::Caller;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::port::store::Store;
-use tenure_session::runtime::Caller;
 use tenure_session::state::StateLimits;
 use tenure_session::{Answer, Limits, Session, Sessions, States};
 use tenure_store::memory::Memory;

@@ -19,7 +19,7 @@ use rmcp::{
 use serde_json::{Value, json};
 use tenure::Node;
 use tenure_backend::rmcp::{RmcpBackend, Task};
-use tenure_session::port::backend::Backend;
+use tenure_session::backend::Backend;
 
 use crate::rmcp_client::over_http;
 use crate::support::node::config;

@@ -9,13 +9,13 @@ use tenure_protocol::translate::notifications;
 use tenure_protocol::{
     Message, Method, Notification, RawJson, Reason, Request, Response, RpcError, message, params,
 };
-use tenure_session::bridge::probe::Answer;
+use tenure_session::backend::probe::Answer;
 use tokio::sync::mpsc;
 
 use super::super::pipes::Ear;
 use super::super::splice;
 use super::traffic::Traffic;
-use crate::traffic::{gone, line};
+use crate::pending::{gone, line};
 
 impl Ear for Traffic {
     async fn hear(&self, message: Message) {

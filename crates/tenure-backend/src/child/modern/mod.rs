@@ -6,7 +6,7 @@
 //! When a child dies, whatever it was working on ends as interrupted, listens as with a server that is away, and the
 //! next request starts another; one that keeps dying is not started again at once.
 //!
-//! Which era the program is of is asked with [`Probe::probe`]; [`tenure_session::bridge::probe`] says how to use it.
+//! Which era the program is of is asked with [`Probe::probe`]; [`tenure_session::backend::probe`] says how to use it.
 //! The legacy half is [`ChildBackend`].
 
 mod hear;
@@ -23,10 +23,10 @@ use tenure_protocol::revision::MODERN;
 use tenure_protocol::translate::evidence::{Verdict, Way};
 use tenure_protocol::translate::result;
 use tenure_protocol::{Reason, RpcError};
-use tenure_session::bridge::probe::{Answer, Attempt, Probe};
+use tenure_session::backend::Call;
+use tenure_session::backend::Responder;
+use tenure_session::backend::probe::{Answer, Attempt, Probe};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Call;
-use tenure_session::port::responder::Responder;
 use tenure_session::{Principal, Route};
 use tokio::sync::OnceCell;
 

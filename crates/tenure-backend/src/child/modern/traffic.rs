@@ -13,13 +13,13 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tenure_protocol::keys::LEVEL;
 use tenure_protocol::{Method, RawJson, RequestId, RpcError, message};
-use tenure_session::bridge::probe::Answer;
+use tenure_session::backend::Call;
+use tenure_session::backend::probe::Answer;
 use tenure_session::call::CallContext;
-use tenure_session::port::backend::Call;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::super::splice::{self, Marks};
-use crate::traffic::line;
+use crate::pending::line;
 
 /// What may wait for one request's client. Beyond that, progress and the like is dropped, and a listen ends.
 const NEWS: usize = 256;

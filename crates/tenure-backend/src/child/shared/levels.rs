@@ -13,7 +13,7 @@ use tenure_protocol::{Method, RawJson, Reply};
 use tokio::sync::Semaphore;
 
 use super::traffic::Traffic;
-use crate::traffic::gone;
+use crate::pending::gone;
 
 /// What a session counts as wanting that has not said.
 const USUAL: LogLevel = LogLevel::Info;

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure_protocol::{Method, Notification, Reason, Reply, RpcError, params};
+use tenure_session::backend::{Call, Link};
+use tenure_session::call::CallContext;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Call, Link};
-use tenure_session::runtime::CallContext;
 use tokio::sync::oneshot;
 
-use super::crowd::spawn;
 use super::member::Member;
 use super::server::Server;
-use crate::traffic::gone;
+use crate::child::shared::members::spawn;
+use crate::pending::gone;
 
 pub(super) struct SharedLink {
     pub(super) server: Arc<Server>,

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tenure_protocol::{Method, RawJson, Reply};
+use tenure_session::call::{CallContext, Outlet};
 use tenure_session::port::BoxFuture;
-use tenure_session::runtime::{CallContext, Outlet};
 use tokio::sync::oneshot;
 
 /// Messages that may wait for a session.

@@ -16,8 +16,8 @@ use super::super::link::Failure;
 use super::super::pipes::{OUT, Pipes};
 use super::super::process::{Handle, Process};
 use super::super::splice;
-use super::crowd::Crowd;
 use super::traffic::Traffic;
+use crate::child::shared::members::Crowd;
 
 pub(super) struct Server {
     pub(super) crowd: Arc<Crowd>,

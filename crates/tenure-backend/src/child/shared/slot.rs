@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 use tenure_protocol::RpcError;
-use tenure_session::port::backend::{Open, Opened};
+use tenure_session::backend::{Open, Opened};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use super::super::Inner;
 use super::super::pool::{Taken, Wanted};
 use super::link::SharedLink;
 use super::server::{NoServer, Server};
-use crate::traffic::gone;
+use crate::pending::gone;
 
 /// Whose failures they are, for the pauses between them.
 const LABEL: &str = "shared";

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::member::Member;
 use super::traffic::Traffic;
-use crate::traffic::gone;
+use crate::pending::gone;
 
 pub(super) struct Topics {
     traffic: Arc<Traffic>,

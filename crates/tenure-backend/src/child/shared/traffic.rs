@@ -11,12 +11,12 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RequestId, Response, RpcError, message};
-use tenure_session::runtime::CallContext;
+use tenure_session::call::CallContext;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::super::splice::{Marks, marked};
 use super::member::{Member, Said};
-use crate::traffic::{gone, line};
+use crate::pending::{gone, line};
 
 /// Answers to questions of the server that may wait to be written. Beyond that it gets none.
 const ANSWERS: usize = 128;

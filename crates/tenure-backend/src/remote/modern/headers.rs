@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tenure_protocol::modern::{HeaderParams, header_value, validate};
 use tenure_protocol::{Reason, Request, RpcError, params};
 
-use super::super::door::VERSION;
+use crate::remote::http_client::VERSION;
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");

@@ -13,7 +13,7 @@
 //! A server that does not like the headers of a `tools/call` (-32020) did not carry it out. Then the tools are
 //! listed anew and it is asked once more, and never more often.
 //!
-//! Which era the server is of is asked with [`Probe::probe`]; [`tenure_session::bridge::probe`] says how to use it.
+//! Which era the server is of is asked with [`Probe::probe`]; [`tenure_session::backend::probe`] says how to use it.
 //! The legacy half is [`RemoteBackend`](super::RemoteBackend).
 
 mod headers;
@@ -30,16 +30,16 @@ use tenure_protocol::translate::evidence::Way;
 use tenure_protocol::translate::result;
 use tenure_protocol::{Method, RawJson, Reason, Request, RequestId, RpcError};
 use tenure_session::Route;
-use tenure_session::bridge::probe::{Answer, Attempt, Probe};
+use tenure_session::backend::Call;
+use tenure_session::backend::Responder;
+use tenure_session::backend::probe::{Answer, Attempt, Probe};
 use tenure_session::call::CallContext;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::Call;
-use tenure_session::port::responder::Responder;
 
 use self::tools::Tools;
 use super::Upstream;
-use super::door::Door;
 use super::outage::{Away, Reached, Waits};
+use crate::remote::http_client::Door;
 
 /// How many pages of tools are asked for to find one.
 const PAGES: usize = 32;

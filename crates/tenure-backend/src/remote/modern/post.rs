@@ -4,14 +4,14 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tenure_protocol::translate::evidence::Way;
 use tenure_protocol::{Message, Reply, Request, RequestId, RpcError, message};
-use tenure_session::bridge::probe::{Answer, Attempt};
+use tenure_session::backend::probe::{Answer, Attempt};
 use tenure_session::call::CallContext;
 
-use super::super::door::{Answer as Came, error_of, too_long};
 use super::super::events::Events;
 use super::super::link::{no_answer, refusal};
 use super::super::outage::{Away, Fault};
 use super::Server;
+use crate::remote::http_client::{Answer as Came, error_of, too_long};
 
 impl Server {
     /// Posts a request and reads its answer. What is said before it goes through the context, if there is one.

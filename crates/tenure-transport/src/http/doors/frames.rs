@@ -16,8 +16,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
 use super::socket::Socket;
-use super::talk::{End, Farewell};
 use crate::duplex::{Cursor, MAX_WAITING, Outgoing};
+use crate::http::doors::connection::{End, Farewell};
 
 /// How long the last frame may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);

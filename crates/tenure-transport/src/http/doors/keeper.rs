@@ -20,7 +20,7 @@ use crate::http::body::Body;
 use crate::http::cors;
 use crate::http::endpoint::{Endpoint, Remote};
 use crate::http::reject::reject_method;
-use crate::seats::Place;
+use crate::permits::Place;
 
 /// A door that is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

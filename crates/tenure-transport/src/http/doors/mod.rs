@@ -2,17 +2,17 @@
 //!
 //! Every door checks Host and Origin as `/mcp` does and serves the same sessions within the same limits. Two kinds:
 //! `/rpc`, POST `/sse` and `/mcp/sse` are `/mcp` with another shape of answer; GET `/sse` (with `/messages`) and `/ws`
-//! carry a whole session over one connection, which is a `talk`.
+//! carry a whole session over one connection, which is a `connection`.
 //!
-//! Read in this order: `keeper` (which door, and who is inside), `talk` (a connection from its beginning to the end of
+//! Read in this order: `keeper` (which door, and who is inside), `connection` (a connection from its beginning to the end of
 //! its session), `presence` (who talks in which session), `sse` and `socket` (the two ways to talk), `frames` (out).
 
+mod connection;
 mod frames;
 mod keeper;
 mod presence;
 mod socket;
 mod sse;
-mod talk;
 
 use std::time::Duration;
 

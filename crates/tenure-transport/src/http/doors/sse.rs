@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::keeper::{Doorkeeper, Post};
 use super::presence::Lease;
-use super::talk::{Claim, End, Farewell, Parting, Talking};
 use crate::duplex::{Cursor, Input, Line, MAX_WAITING, Outgoing};
 use crate::http::body::Body;
+use crate::http::doors::connection::{Claim, End, Farewell, Parting, Talking};
 use crate::http::endpoint::{Endpoint, Remote, event_stream};
 use crate::http::headers::{self, Wanted};
 use crate::http::reject::{empty, malformed, reject};

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tenure_protocol::modern::capability::{self, Capabilities};
 use tenure_protocol::{Method, RawJson, Reason, RpcError};
-use tenure_session::runtime::CallContext;
+use tenure_session::call::CallContext;
 
 use super::tools::failed;
 use super::{Named, is_modern, parse};

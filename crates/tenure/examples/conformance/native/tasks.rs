@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_protocol::{Method, RawJson, Reason, RpcError};
-use tenure_session::call::TaskWish;
-use tenure_session::runtime::CallContext;
+use tenure_session::call::{CallContext, TaskWish};
 
 use super::tools::failed;
 use super::{Named, parse, text};

@@ -5,8 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_protocol::modern::capability::{self, Capability};
 use tenure_protocol::{Method, RawJson, Reason, RpcError};
-use tenure_session::call::{Fanout, News};
-use tenure_session::runtime::CallContext;
+use tenure_session::call::{CallContext, Fanout, News};
 
 use super::rounds::capabilities;
 use super::{Named, parse, text};

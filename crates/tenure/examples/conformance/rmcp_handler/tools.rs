@@ -10,7 +10,7 @@ use rmcp::model::{
     ClientCapabilities, LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam,
 };
 use serde_json::{Map, Value, json};
-use tenure_session::runtime::CallContext;
+use tenure_session::call::CallContext;
 
 use super::news::{self, Change, Newsroom};
 use super::{Context, failed, is_modern, rounds, text};

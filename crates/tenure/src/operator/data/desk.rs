@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_session::data::KindOfState;
+use tenure_layers::data::KindOfState;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::port::store::{RecordKey, Space, Store};
 use tenure_session::record::End;

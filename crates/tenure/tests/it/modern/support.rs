@@ -6,9 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tenure::Node;
 use tenure_protocol::{Method, Reason, RpcError};
+use tenure_session::backend::{Backend, Open, Opened, Responder};
 use tenure_session::port::BoxFuture;
-use tenure_session::port::backend::{Backend, Open, Opened};
-use tenure_session::port::responder::Responder;
 use tenure_testkit::fake_responder::{Asked, Exchanged, FakeResponder};
 
 use crate::support::client::Ask;

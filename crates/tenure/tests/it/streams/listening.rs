@@ -1,7 +1,7 @@
 //! The stream that GET opens.
 
 use serde_json::json;
-use tenure_session::runtime::News;
+use tenure_session::call::News;
 
 use crate::support::client::{Ask, Connection};
 use crate::support::events::{Event, Item};

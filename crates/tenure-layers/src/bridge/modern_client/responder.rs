@@ -1,0 +1,279 @@
+//! Exchanges for modern clients, answered by a server that knows only sessions.
+//!
+//! Every request leases a session of its own for as long as it takes (`pool`): its server sees one client with one
+//! request, so whatever it says meanwhile belongs to that request (`turn`). News that belong to none go to those who
+//! listen (`feeds`). Questions of the server are asked of the request's own context; how a modern client is asked is
+//! the affair of whoever runs the exchange. Tools that want it are called as tasks (`supports`, `errand`).
+//!
+//! In: requests with `_meta`. Out: requests of the latest revision in a session, and results without `_meta` of theirs.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tenure_protocol::modern::validate;
+use tenure_protocol::params::{Repeat, repeat};
+use tenure_protocol::translate::capabilities::Relayed;
+use tenure_protocol::translate::handshake::{self, Feeds};
+use tenure_protocol::translate::progress::Series;
+use tenure_protocol::translate::{codes, questions, request, result, tasks};
+use tenure_protocol::{Eras, Method, RawJson, Reason, Reply, Request, RpcError, era};
+use tenure_session::backend::{Backend, Call, Responder};
+use tenure_session::call::{CallContext, Fanout};
+use tenure_session::exchange::request_state;
+use tenure_session::id::Route;
+use tenure_session::port::BoxFuture;
+use tenure_session::supervise::Loops;
+
+use crate::bridge::modern_client::pool::{Key, Lease, Pool, PoolLimits, Which};
+use crate::bridge::modern_client::pooled_request::Turn;
+use crate::bridge::modern_client::task_support::Manner;
+use crate::bridge::modern_client::{legacy_task, listen_feed};
+
+/// A responder over a backend.
+///
+/// Sessions towards the server are shared by the requests of one principal with the same capabilities, one after the
+/// other. Without authentication all callers are one principal: a server that remembers things in its session then
+/// shows them to all, unless every request gets a session of its own ([`Reuse::Request`](crate::bridge::Reuse::Request)).
+#[derive(Clone)]
+pub struct ExchangesOnSessions {
+    pool: Arc<Pool>,
+    eras: Eras,
+}
+
+impl ExchangesOnSessions {
+    /// Answers exchanges by this backend.
+    pub fn new(backend: Arc<dyn Backend>, limits: PoolLimits) -> Self {
+        Self { pool: Pool::new(backend, limits), eras: Eras::Both }
+    }
+
+    /// The same at an endpoint that serves only these eras, which is what discovery says.
+    #[must_use]
+    pub fn serving(mut self, eras: Eras) -> Self {
+        self.eras = eras;
+        self
+    }
+
+    /// What runs in the background.
+    pub fn loops(&self) -> &Loops {
+        &self.pool.loops
+    }
+
+    /// How many sessions there are towards servers, used or not.
+    pub fn sessions(&self) -> usize {
+        self.pool.sessions()
+    }
+
+    /// Takes no more requests, ends listens, and closes every session that is not in use; those in use are closed by
+    /// the end of their requests.
+    ///
+    /// # Cancel safety
+    /// What has begun to close goes on closing.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    async fn answer(self, call: Call) -> Reply {
+        let Call { request, context } = call;
+        match &request.method {
+            Method::Discover => self.discover(&context).await,
+            Method::Listen => listen_feed::listen(&self.pool, &request, &context).await,
+            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
+                self.initialized(&context).await?;
+                match self.pool.has_tasks(context.route()) {
+                    // Those of ours are found before anybody comes here.
+                    true => Err(RpcError::of(Reason::TaskNotFound, "There is no such task")),
+                    false => Err(not_found(&request.method)),
+                }
+            }
+            method if validate::is_gone(method) => Err(not_found(method)),
+            _ => self.call(&request, &context).await,
+        }
+    }
+
+    /// What the server said to `initialize`.
+    async fn initialized(&self, context: &CallContext) -> Reply {
+        let key = Key::of(context);
+        if let Some(initialized) = self.pool.known(&key) {
+            return Ok(initialized);
+        }
+        let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| not_leased(&error))?;
+        let initialized = lease.slot().initialized.clone();
+        lease.release();
+        Ok(initialized)
+    }
+
+    async fn discover(&self, context: &CallContext) -> Reply {
+        let initialized = self.initialized(context).await?;
+        handshake::discover_result(&initialized, era::served(self.eras), Feeds::Open)
+    }
+
+    async fn call(&self, request: &Request, context: &CallContext) -> Reply {
+        // Those of ours were opened before. With any other its client means a call that is gone, of another process
+        // perhaps, and what that has done would be done once more.
+        if questions::may_be_asked(&request.method)
+            && request_state::brought(request.params.as_ref()).map_err(|error| error.to_rpc())?.is_some()
+        {
+            return Err(request_state::invalid().to_rpc());
+        }
+        let key = Key::of(context);
+        let series = Arc::new(Mutex::new(Series::default()));
+        let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| not_leased(&error))?;
+        let (reply, turn, lease) = carry_out(lease, request, context, &series).await?;
+        if !may_repeat(&lease, request, context, &reply) {
+            lease.end(context);
+            return translated(request, &turn, key.relayed, reply);
+        }
+        drop(lease);
+        tracing::info!(request = ?request.id, method = %request.method, "run again in another session");
+        // Not one that was opened before: the server may have forgotten all of them.
+        let lease = self.pool.lease(&key, Which::New).await.map_err(|error| not_leased(&error))?;
+        series.lock().restart();
+        let (reply, turn, lease) = carry_out(lease, request, context, &series).await?;
+        lease.end(context);
+        translated(request, &turn, key.relayed, reply)
+    }
+}
+
+/// Sends a request to the server of a session, and sees it through if the server makes a task of it. Should this be
+/// dropped before the answer, the session goes with it.
+async fn carry_out(
+    lease: Lease,
+    request: &Request,
+    context: &CallContext,
+    series: &Arc<Mutex<Series>>,
+) -> Result<(Reply, Arc<Turn>, Lease), RpcError> {
+    let token = lease.next_token();
+    let (params, taken) = request::to_legacy(&request.method, request.params.as_ref(), Some(&token))?;
+    // A request without params has none there either.
+    let params = request.params.is_some().then_some(params);
+    let slot = Arc::clone(lease.slot());
+    if taken.level.is_some() {
+        slot.log_everything().await;
+    }
+    lease.watch().await;
+    let turn = Arc::new(Turn::new(&slot, context, taken.token.map(|own| (token, own)), Arc::clone(series)));
+    let supports = &lease.pool.supports;
+    let mut manner = supports.manner(&lease, request, context).await;
+    let mut reply = send(&lease, request, params.as_ref(), &turn, manner).await;
+    let is_tool = slot.has_tasks() && request.method == Method::ToolsCall;
+    if is_tool && reply.as_ref().is_err_and(is_not_found) {
+        // It may be called in another manner by now.
+        supports.forget(context.route());
+        let known = std::mem::replace(&mut manner, supports.manner(&lease, request, context).await);
+        if known != manner {
+            reply = send(&lease, request, params.as_ref(), &turn, manner).await;
+        }
+    }
+    let created = reply.as_ref().ok().filter(|_| manner == Manner::Task).and_then(tasks::created);
+    let (reply, lease) = match created {
+        Some(created) => legacy_task::run(lease, &turn, created).await?,
+        None => (reply, lease),
+    };
+    Ok((reply, turn, lease))
+}
+
+/// Sends a request in a manner.
+async fn send(
+    lease: &Lease,
+    request: &Request,
+    params: Option<&RawJson>,
+    turn: &Arc<Turn>,
+    manner: Manner,
+) -> Reply {
+    let params = match (manner, params) {
+        (Manner::Task, Some(params)) => Some(tasks::augmented(params, lease.pool.limits.task_ttl)?),
+        (_, params) => params.cloned(),
+    };
+    let request = Request { id: request.id.clone(), method: request.method.clone(), params };
+    lease.slot().call(request, turn).await
+}
+
+/// Whether a request may be sent once more: the server is gone, and did not take it or only read.
+fn may_repeat(lease: &Lease, request: &Request, context: &CallContext, reply: &Reply) -> bool {
+    let Err(error) = reply else { return false };
+    let is_lost = error.is(Reason::BackendUnavailable) && lease.slot().seat.is_lost();
+    is_lost && !context.is_cancelled() && (error.is_refused() || repeat(&request.method) == Repeat::Safe)
+}
+
+/// What the server answered, for a modern client.
+fn translated(request: &Request, turn: &Turn, relayed: Relayed, reply: Reply) -> Reply {
+    match (reply, turn.lacking()) {
+        (Ok(result), Some(lacking)) if is_error(&result) => Err(lacking),
+        (Ok(result), _) => Ok(result::to_modern(&request.method, &result)),
+        (Err(_), Some(lacking)) => Err(lacking),
+        (Err(error), None) => match questions::url_elicitations(&error) {
+            Some(asked) if questions::may_be_asked(&request.method) => {
+                if let Some(question) = questions::declined(&asked, request.params.as_ref()) {
+                    return questions::abandoned(&request.method, question, "the user does not want to");
+                }
+                match asked.iter().find(|question| !relayed.allows(question)) {
+                    // With no state: the next attempt is the same request from the start.
+                    None => Ok(questions::input_required(&asked, None)),
+                    Some(question) => Err(codes::missing_capability(
+                        "The server needs a client that can send its user to a page",
+                        &Relayed::needed_by(question).object(),
+                    )),
+                }
+            }
+            _ => Err(told(request.params.as_ref(), &error)),
+        },
+    }
+}
+
+/// There is no session with a server, so none has taken the request.
+fn not_leased(error: &RpcError) -> RpcError {
+    told(None, error).not_taken()
+}
+
+fn told(params: Option<&RawJson>, error: &RpcError) -> RpcError {
+    codes::to_modern(params, error)
+}
+
+/// Whether a tool says that it failed.
+fn is_error(result: &RawJson) -> bool {
+    #[derive(Deserialize)]
+    struct Said {
+        #[serde(rename = "isError", default)]
+        is_error: bool,
+    }
+    result.read::<Said>().is_ok_and(|said| said.is_error)
+}
+
+fn not_found(method: &Method) -> RpcError {
+    RpcError::of(Reason::MethodNotFound, format!("Method not found: {method}"))
+}
+
+fn is_not_found(error: &RpcError) -> bool {
+    error.code() == i64::from(Reason::MethodNotFound.code())
+}
+
+impl Responder for ExchangesOnSessions {
+    fn respond(&self, call: Call) -> BoxFuture<Reply> {
+        Box::pin(self.clone().answer(call))
+    }
+
+    // Where the server makes no tasks, calls never become any, and nobody is told that they could.
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        !self.pool.has_tasks(route)
+    }
+
+    fn server_info(&self) -> Option<RawJson> {
+        self.pool.server_info()
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        let pool = Arc::clone(&self.pool);
+        Box::pin(async move { pool.close().await })
+    }
+
+    fn begin(&self, fanout: Fanout) {
+        self.pool.begin(fanout);
+    }
+}
+
+impl std::fmt::Debug for ExchangesOnSessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExchangesOnSessions").field("sessions", &self.sessions()).finish_non_exhaustive()
+    }
+}

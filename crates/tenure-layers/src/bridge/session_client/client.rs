@@ -1,0 +1,181 @@
+//! A session's client in the guise of a modern one: what a modern server sees of it during one request.
+//!
+//! What the server says about the request goes on to the session, progress as one rising series however often the
+//! request is sent. What has no place on the stream of a request is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::translate::progress::Series;
+use tenure_protocol::translate::request::{self, Sender};
+use tenure_protocol::translate::{handshake, tasks};
+use tenure_protocol::{Error, Method, RawJson, Request, Revision, RpcError};
+use tenure_session::backend::Call;
+use tenure_session::call::{CallContext, CallSession, Stage};
+use tenure_session::id::{Principal, Route};
+use tenure_session::port::BoxFuture;
+use tenure_session::port::clock::Time;
+use tokio_util::sync::CancellationToken;
+
+/// What a session's client said of itself, as far as it can be relayed.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) capabilities: RawJson,
+    /// Whether answers may be tasks, which are pursued for the client.
+    pub(super) knows_tasks: bool,
+    pub(super) info: Option<RawJson>,
+}
+
+impl Client {
+    /// Out of the params of `initialize`.
+    pub(super) fn introduced(params: &RawJson, revision: Revision) -> Self {
+        let said = handshake::introduced(params, revision);
+        Self { capabilities: said.relayed.object(), knows_tasks: false, info: said.client }
+    }
+
+    /// The same client before a server that says this of itself.
+    pub(super) fn before(self: Arc<Self>, discovered: &RawJson) -> Arc<Self> {
+        if !tasks::advertised(discovered) {
+            return self;
+        }
+        let capabilities = tasks::declared(&self.capabilities);
+        Arc::new(Self { capabilities, knows_tasks: true, info: self.info.clone() })
+    }
+
+    /// The params of a request of this client to a modern server.
+    ///
+    /// # Errors
+    /// When the params are no object.
+    pub(super) fn params(
+        &self,
+        method: &Method,
+        params: Option<&RawJson>,
+        level: Option<&str>,
+        token: Option<&RawJson>,
+    ) -> Result<RawJson, RpcError> {
+        let (capabilities, client) = (&self.capabilities, self.info.as_ref());
+        request::to_modern(method, params, &Sender { version: MODERN, capabilities, client, level, token })
+    }
+}
+
+/// A session's client during one request.
+pub(super) struct Guise {
+    client: Arc<Client>,
+    context: CallContext,
+    token: Option<RawJson>,
+    series: Mutex<Series>,
+    /// How often the request was begun.
+    attempts: AtomicU32,
+}
+
+impl Guise {
+    /// For a request with this context; its token of progress is that of the client.
+    pub(super) fn new(client: Arc<Client>, context: CallContext) -> Arc<Self> {
+        let token = context.progress_token();
+        Arc::new(Self { client, context, token, series: Mutex::default(), attempts: AtomicU32::new(0) })
+    }
+
+    /// The client's token of progress.
+    pub(super) fn token(&self) -> Option<&RawJson> {
+        self.token.as_ref()
+    }
+
+    /// The request is sent once more and counts its progress from the start.
+    pub(super) fn begins_again(&self) {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        self.series.lock().restart();
+    }
+
+    /// How often the request was begun.
+    pub(super) fn attempts(&self) -> u32 {
+        self.attempts.load(Ordering::Relaxed)
+    }
+
+    /// The request as the server gets it.
+    pub(super) fn call(self: &Arc<Self>, request: Request) -> Call {
+        let stage: Arc<dyn Stage> = Arc::clone(self) as _;
+        let context = if self.context.is_our_own() {
+            self.context.clone().through(stage)
+        } else {
+            let mut context = CallContext::staged(stage, &request, self.context.caller().clone());
+            if let Some(state) = self.context.state() {
+                context.set_state(state.clone());
+            }
+            context
+        };
+        Call { request, context }
+    }
+}
+
+impl Stage for Guise {
+    fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
+        let params = match method {
+            Method::Progress => {
+                let told =
+                    params.zip(self.token()).and_then(|(it, token)| self.series.lock().tell(it, token));
+                let Some(told) = told else { return Box::pin(std::future::ready(Ok(()))) };
+                Some(told)
+            }
+            Method::LogMessage => params.cloned(),
+            _ => {
+                let session = self.label();
+                tracing::debug!(session, %method, "dropped a message that does not belong to a request");
+                return Box::pin(std::future::ready(Ok(())));
+            }
+        };
+        let (context, method) = (self.context.clone(), method.clone());
+        Box::pin(async move { context.notify(&method, params.as_ref()).await })
+    }
+
+    fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
+        let (context, method, params) = (self.context.clone(), method.clone(), params.cloned());
+        Box::pin(async move { context.ask(&method, params.as_ref()).await })
+    }
+
+    fn cancellation(&self) -> CancellationToken {
+        self.context.cancellation()
+    }
+
+    fn capabilities(&self) -> RawJson {
+        self.client.capabilities.clone()
+    }
+
+    fn client_info(&self) -> Option<RawJson> {
+        self.client.info.clone()
+    }
+
+    fn protocol(&self) -> &'static str {
+        MODERN
+    }
+
+    fn revision(&self) -> Revision {
+        self.context.revision()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.context.timeout()
+    }
+
+    fn started(&self) -> Time {
+        self.context.started()
+    }
+
+    fn label(&self) -> &str {
+        self.context.session_label()
+    }
+
+    fn route(&self) -> &Route {
+        self.context.route()
+    }
+
+    fn principal(&self) -> Principal {
+        self.context.caller().principal.clone()
+    }
+
+    fn session(&self) -> Option<CallSession> {
+        self.context.session()
+    }
+}

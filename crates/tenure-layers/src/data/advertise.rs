@@ -1,0 +1,78 @@
+//! What is advertised to clients without a session, and whether the server behind does it itself.
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use serde_json::json;
+use tenure_protocol::json::object::{self, Object};
+use tenure_protocol::{RawJson, Reason, Reply};
+use tenure_session::backend::{Call, Responder};
+use tenure_session::id::Route;
+
+use crate::bridge::discovery;
+use crate::data::backend::Shared;
+use crate::data::request_modern::EXTENSION;
+
+/// Which servers keep data sessions themselves, by endpoint. Nobody need discover anything before they ask, so the
+/// first request for which it matters finds out; every discovery that passes by says it anew.
+#[derive(Default)]
+pub(super) struct Servers(RwLock<HashMap<Route, bool>>);
+
+impl Servers {
+    /// Whether the server of a call keeps data sessions itself. One that cannot be asked is guarded.
+    pub(super) async fn keep_their_own(&self, server: &dyn Responder, call: &Call) -> bool {
+        let known = self.0.read().get(call.context.route()).copied();
+        match known {
+            Some(known) => known,
+            // In a box, because it is done once and every call has to carry the room for it.
+            None => {
+                let reply = Box::pin(server.respond(discovery(call))).await;
+                self.learn(call.context.route(), &reply).unwrap_or(false)
+            }
+        }
+    }
+
+    /// Learns from the answer to a discovery.
+    pub(super) fn learn(&self, route: &Route, reply: &Reply) -> Option<bool> {
+        let own = match reply {
+            Ok(discovered) => advertises(object::text(discovered)),
+            Err(error) if error.code() == i64::from(Reason::MethodNotFound.code()) => false,
+            Err(_) => return None,
+        };
+        self.0.write().insert(route.clone(), own);
+        Some(own)
+    }
+}
+
+/// Whether a server says that it keeps data sessions itself.
+fn advertises(discovered: &str) -> bool {
+    let member = |text: &str, name: &str| Object::read(text)?.get(name).map(str::to_owned);
+    let extensions = member(discovered, "capabilities").and_then(|it| member(&it, "extensions"));
+    extensions.and_then(|it| member(&it, EXTENSION)).is_some_and(|value| value != "null")
+}
+
+impl Shared {
+    /// The answer to a discovery with what we add; as it is, if it makes no sense.
+    pub(super) fn advertise(&self, discovered: RawJson) -> RawJson {
+        let offered = json!({ "features": self.policy.features, "required": self.demand() }).to_string();
+        let with = |discovered: &RawJson| {
+            let mut result = Object::read(object::text(discovered))?;
+            let mut capabilities = Object::read(there(&result, "capabilities"))?;
+            let mut extensions = Object::read(there(&capabilities, "extensions"))?;
+            extensions.set(EXTENSION, offered);
+            let extensions = extensions.write().into_owned();
+            capabilities.set("extensions", extensions);
+            if !self.kinds.is_empty() && there(&capabilities, "tools") == "{}" {
+                capabilities.set("tools", "{}");
+            }
+            let capabilities = capabilities.write().into_owned();
+            result.set("capabilities", capabilities);
+            Some(RawJson::trusted(result.write().into_owned()))
+        };
+        with(&discovered).unwrap_or(discovered)
+    }
+}
+
+/// A member that is an object; what is not there has nothing in it.
+fn there<'a>(object: &Object<'a>, name: &str) -> &'a str {
+    object.get(name).filter(|value| *value != "null").unwrap_or("{}")
+}

@@ -1,0 +1,192 @@
+//! `session/create` and the like, in all dialects.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use tenure_protocol::{RawJson, Reason, Reply, Request, RpcError};
+use tenure_session::call::Caller;
+use tenure_session::id::{Principal, SessionKey};
+use tenure_session::state::{About, Fault, NewState, StateId, date};
+
+use crate::data::backend::Shared;
+use crate::data::cookie_cache::Known;
+use crate::data::cookie_out::Echo;
+use crate::data::dialect::{Dialect, Shown, Verb, invalid};
+use crate::data::policy::Policy;
+use crate::data::request::Asked;
+
+/// Data sessions on one page of a list.
+const PAGE: usize = 100;
+
+#[derive(Deserialize, Default)]
+pub(super) struct Params {
+    #[serde(default)]
+    pub(super) id: Option<String>,
+    #[serde(default)]
+    pub(super) cursor: Option<String>,
+    #[serde(default)]
+    pub(super) hints: Hints,
+}
+
+#[derive(Deserialize, Default)]
+pub(super) struct Hints {
+    #[serde(default)]
+    label: Option<String>,
+    #[serde(default)]
+    data: Option<Box<RawValue>>,
+}
+
+impl Shared {
+    /// Answers a method of ours.
+    pub(super) async fn answer(
+        &self,
+        dialect: Dialect,
+        verb: Verb,
+        request: &Request,
+        caller: &Caller,
+    ) -> Reply {
+        let read = request.params.as_ref().map(RawJson::read::<Params>).transpose();
+        let params =
+            read.map_err(|error| invalid(format!("{}: {error}", request.method)))?.unwrap_or_default();
+        let cookies = Asked::read(request.params.as_ref()).and_then(|asked| asked.cookies());
+        let cookies = cookies.ok_or_else(|| invalid("the params make no sense"))?;
+        let cookie = cookies.read(self.policy.max_cookie_bytes)?;
+        if let Some(cookie) = &cookie {
+            // What it carries may have to be put back first; if it cannot be, that is said below.
+            let known = Known::new(cookie.clone(), &caller.principal);
+            let fetched = self.fetch(&known);
+            drop(self.by_cookie(&known, fetched, self.states.now(), caller.peer()).await);
+        }
+        let cookie = cookie.filter(|cookie| cookie.dialect == dialect).map(|cookie| cookie.id);
+        self.carry_out(dialect, verb, params, cookie, caller).await
+    }
+
+    /// Does what a method of ours asks for.
+    pub(super) async fn carry_out(
+        &self,
+        dialect: Dialect,
+        verb: Verb,
+        params: Params,
+        cookie: Option<String>,
+        caller: &Caller,
+    ) -> Reply {
+        if !self.policy.features.iter().any(|feature| feature == verb.feature()) {
+            return Err(RpcError::of(
+                Reason::MethodNotFound,
+                "This server does not offer it for data sessions",
+            ));
+        }
+        match (verb, dialect) {
+            (Verb::Create, Dialect::Draft) if cookie.is_some() => {
+                Err(invalid("sessions/create must not carry a session"))
+            }
+            (Verb::Create, _) => self.create(dialect, params.hints, caller).await,
+            (Verb::List, _) => {
+                self.list(dialect, params.cursor.as_deref(), cookie.as_deref(), &caller.principal).await
+            }
+            (_, _) => {
+                // Clients in the field name what they delete by the cookie alone.
+                let id = params.id.or(cookie).ok_or_else(|| dialect.required(&self.policy, None))?;
+                self.on_one(dialect, verb, &id, params.hints, caller).await
+            }
+        }
+    }
+
+    async fn create(&self, dialect: Dialect, hints: Hints, caller: &Caller) -> Reply {
+        let kind = self.main_kind();
+        let given =
+            hints.data.as_ref().and_then(|data| serde_json::from_str::<Map<String, Value>>(data.get()).ok());
+        let data = (kind.begin)(&given.unwrap_or_default()).map_err(invalid)?;
+        let new = NewState {
+            kind: kind.kind.clone(),
+            about: About { label: hints.label, data: hints.data },
+            data,
+            idle_ttl: kind.idle_ttl,
+            max_lifetime: kind.max_lifetime,
+            peer: caller.peer(),
+        };
+        let made = self.states.create(&caller.principal, new).await;
+        let state = made.map_err(|fault| fault.to_error().to_rpc())?;
+        Ok(dialect.session(&state, &self.policy, None))
+    }
+
+    async fn on_one(&self, dialect: Dialect, verb: Verb, id: &str, hints: Hints, caller: &Caller) -> Reply {
+        let principal = &caller.principal;
+        let refused = |fault| refused(dialect, &self.policy, id, fault);
+        let name = StateId::from_cookie(id)
+            .ok_or(Fault::Lost(tenure_session::state::Lost::NotFound))
+            .map_err(refused)?;
+        if verb == Verb::Recover {
+            let (state, recovered) = self.states.recover(principal, name).await.map_err(refused)?;
+            return Ok(dialect.session(&state, &self.policy, Some(recovered)));
+        }
+        let state = self.states.find(principal, name).await.map_err(refused)?;
+        match verb {
+            Verb::Delete => {
+                state.delete().await.map_err(refused)?;
+                Ok(dialect.deleted())
+            }
+            Verb::Fork => {
+                let forked = state.fork_for(caller.peer(), hints.label).await;
+                let child = forked.map_err(|fault| fault.to_error().to_rpc())?;
+                Ok(dialect.session(&child, &self.policy, None))
+            }
+            _ => Ok(dialect.session(&state, &self.policy, None)),
+        }
+    }
+
+    /// What the caller has. Whoever has not proven who they are is told of the session whose cookie they hold.
+    async fn list(
+        &self,
+        dialect: Dialect,
+        cursor: Option<&str>,
+        cookie: Option<&str>,
+        principal: &Principal,
+    ) -> Reply {
+        #[derive(Serialize)]
+        struct Sessions<'a> {
+            sessions: Vec<Shown<'a>>,
+            #[serde(rename = "nextCursor", skip_serializing_if = "Option::is_none")]
+            next: Option<String>,
+        }
+        let after =
+            cursor.map(|cursor| SessionKey::parse(cursor).ok_or_else(|| invalid("not a cursor of ours")));
+        let page = self.states.list(principal, after.transpose()?, PAGE).await;
+        let page = page.map_err(|fault| fault.to_error().to_rpc())?;
+        let ids: Vec<_> =
+            page.states.iter().filter_map(|listed| Some((listed.id?.cookie(), listed))).collect();
+        let mut sessions: Vec<Shown<'_>> = ids
+            .iter()
+            .map(|(id, listed)| Shown {
+                dialect,
+                id,
+                expiry: listed.expiry.map(date),
+                data: listed.about.data.as_deref(),
+            })
+            .collect();
+        let proven = match cookie.and_then(StateId::from_cookie) {
+            Some(id) => self.states.find(principal, id).await.ok(),
+            None => None,
+        };
+        let own = proven.as_ref().map(|state| (state.id().cookie(), state.about(), state.expiry().map(date)));
+        if let (None, Some((id, about, expiry))) = (principal.name(), &own) {
+            sessions.push(Shown { dialect, id, expiry: expiry.clone(), data: about.data.as_deref() });
+        }
+        let result = RawJson::of(&Sessions { sessions, next: page.next.map(|key| key.hex()) });
+        Ok(match &proven {
+            Some(state) => {
+                let id = state.id().cookie();
+                self.echoed(result, (dialect, &id), state, self.states.now(), &Echo::default())
+            }
+            None => result,
+        })
+    }
+}
+
+/// What is answered when something cannot be done with a data session.
+fn refused(dialect: Dialect, policy: &Policy, id: &str, fault: Fault) -> RpcError {
+    match fault {
+        Fault::Lost(lost) => dialect.lost(policy, id, lost),
+        fault => fault.to_error().to_rpc(),
+    }
+}

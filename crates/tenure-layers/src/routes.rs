@@ -1,0 +1,109 @@
+//! Several servers behind one process: which of them a session gets depends on the endpoint it was begun at.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use tenure_protocol::{Reason, Reply, RpcError};
+use tenure_session::Route;
+use tenure_session::backend::{Backend, Call, Open, Opened, Responder};
+use tenure_session::call::Fanout;
+use tenure_session::port::BoxFuture;
+
+/// A backend for each endpoint, and a responder for each.
+pub struct Routes {
+    main: Server,
+    named: HashMap<String, Server>,
+}
+
+#[derive(Clone)]
+struct Server {
+    backend: Arc<dyn Backend>,
+    responder: Arc<dyn Responder>,
+}
+
+impl Routes {
+    /// The backend of the endpoint without a name, and those of the endpoints with one. `bridge` makes a responder for
+    /// a backend that has none.
+    pub fn new(
+        main: Arc<dyn Backend>,
+        named: impl IntoIterator<Item = (String, Arc<dyn Backend>)>,
+        bridge: impl Fn(Arc<dyn Backend>) -> Arc<dyn Responder>,
+    ) -> Self {
+        let server = |backend: Arc<dyn Backend>| {
+            let responder = Arc::clone(&backend).responder();
+            let responder = responder.unwrap_or_else(|| bridge(Arc::clone(&backend)));
+            Server { backend, responder }
+        };
+        let named = named.into_iter().map(|(name, backend)| (name, server(backend)));
+        Self { named: named.collect(), main: server(main) }
+    }
+
+    fn at(&self, route: &Route) -> Option<&Server> {
+        match route.name() {
+            None => Some(&self.main),
+            Some(name) => self.named.get(name),
+        }
+    }
+}
+
+impl std::fmt::Debug for Routes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.named.keys()).finish()
+    }
+}
+
+impl Backend for Routes {
+    fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
+        match self.at(&open.route) {
+            Some(server) => server.backend.open(open),
+            // A session of a server that is not configured any more.
+            None => Box::pin(std::future::ready(Err(RpcError::of(
+                Reason::BackendUnavailable,
+                "The server that the session was begun with is not configured",
+            )))),
+        }
+    }
+
+    fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
+        Some(Arc::new(Responders(self)))
+    }
+}
+
+/// The responders of all endpoints.
+struct Responders(Arc<Routes>);
+
+impl Responder for Responders {
+    fn respond(&self, call: Call) -> BoxFuture<Reply> {
+        match self.0.at(call.context.route()) {
+            Some(server) => server.responder.respond(call),
+            None => Box::pin(std::future::ready(Err(RpcError::of(
+                Reason::BackendUnavailable,
+                "There is no server at this endpoint",
+            )))),
+        }
+    }
+
+    // Whoever seals its own states gets them back as they were. What another's runtime sealed opens, so that both
+    // can be behind the same endpoints.
+    fn keeps_request_states(&self) -> bool {
+        let servers = std::iter::once(&self.0.main).chain(self.0.named.values());
+        servers.into_iter().any(|server| server.responder.keeps_request_states())
+    }
+
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        self.0.at(route).is_none_or(|server| server.responder.keeps_tasks(route))
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        let servers = std::iter::once(&self.0.main).chain(self.0.named.values());
+        let ends: Vec<_> = servers.map(|server| server.responder.close()).collect();
+        Box::pin(async move { drop(futures_util::future::join_all(ends).await) })
+    }
+
+    fn begin(&self, fanout: Fanout) {
+        for (name, server) in &self.0.named {
+            server.responder.begin(fanout.on(Route::named(name)));
+        }
+        self.0.main.responder.begin(fanout);
+    }
+}

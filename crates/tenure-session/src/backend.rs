@@ -1,0 +1,157 @@
+//! The MCP servers behind us: the port that in-process handlers, child processes and remote servers
+//! implement.
+//!
+//! A backend opens a [`Link`] per session. A link answers one request with one future; whatever else
+//! belongs to that request (progress, logs, questions to the client) goes through the request's own
+//! [`CallContext`], so that it lands on the right stream. What belongs to no request goes through the
+//! session's [`Outlet`].
+//!
+//! A [`Responder`] is the same server as exchanges see it: requests that stand alone, without a session. `server/discover` and
+//! `subscriptions/listen` are requests like any other there: a listen acknowledges, speaks through the context of its call as
+//! long as it lasts, and is answered when it ends.
+
+pub mod probe;
+
+use std::sync::Arc;
+
+use tenure_protocol::message::Reply;
+use tenure_protocol::{Notification, RawJson, Request, Revision, RpcError};
+
+use crate::call::{CallContext, Fanout, Outlet};
+use crate::id::Route;
+use crate::port::BoxFuture;
+
+/// Why a link is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opening {
+    /// A client said `initialize`.
+    Fresh,
+    /// A dormant session is woken; the handshake is replayed.
+    Wake,
+}
+
+/// What a backend gets to open a link.
+#[derive(Debug)]
+pub struct Open {
+    /// The params of `initialize` as the client sent them.
+    pub params: RawJson,
+    /// The revision the session will speak.
+    pub revision: Revision,
+    /// Why the link is opened.
+    pub opening: Opening,
+    /// The endpoint that the session belongs to.
+    pub route: Route,
+    /// Where messages go that belong to no request.
+    pub outlet: Outlet,
+    /// Where news goes that concerns every session of this endpoint.
+    pub fanout: Fanout,
+}
+
+/// A link, and what the server said to `initialize`.
+pub struct Opened {
+    /// The link.
+    pub link: Box<dyn Link>,
+    /// The server's `InitializeResult`.
+    pub result: RawJson,
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened").field("result", &self.result).finish_non_exhaustive()
+    }
+}
+
+/// One request for a backend.
+#[derive(Debug)]
+pub struct Call {
+    /// The request.
+    pub request: Request,
+    /// Its context: who asks, and where related messages go.
+    pub context: CallContext,
+}
+
+/// Opens links.
+///
+/// 1. Every `open` gives a link of its own; links do not see each other's messages.
+/// 2. `open` may take long or fail; it holds up no other link.
+/// 3. The result carries `protocolVersion`, one of the revisions we know.
+/// 4. Dropping the future of `open`, or the link, frees everything behind it.
+pub trait Backend: Send + Sync + 'static {
+    /// Opens a link and does the handshake.
+    fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>>;
+
+    /// The same server for requests without a session. `None`: it knows only sessions, and whoever needs the other
+    /// puts a bridge in front.
+    fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
+        None
+    }
+}
+
+/// One live connection to a backend, serving one session.
+///
+/// 1. `call` answers every request: with a result, or with an error that says why not.
+/// 2. Calls run side by side; one that hangs holds up no other.
+/// 3. When [`CallContext::cancelled`] resolves, the call should stop; its answer is then not used.
+/// 4. The future of `call` may be dropped at any time.
+/// 5. After `close` no more messages come, and calls in flight end with an error.
+pub trait Link: Send + Sync + 'static {
+    /// Answers a request.
+    fn call(&self, call: Call) -> BoxFuture<Reply>;
+    /// Passes a notification on. It must not wait.
+    fn notify(&self, notification: Notification);
+    /// Ends the link.
+    fn close(&self) -> BoxFuture<()>;
+    /// Whether the cookie of a data session comes back with the answer to any request, a ping too.
+    fn echoes_cookies(&self) -> bool {
+        false
+    }
+}
+
+/// Answers exchanges.
+///
+/// 1. Every request is answered; one that the server does not know with -32601.
+/// 2. Calls know nothing of each other: nothing of one caller reaches another.
+/// 3. Dropping the future cancels the request, and the server hears of it.
+/// 4. What belongs to a request goes through its context, in order, before the answer.
+/// 5. A listen acknowledges before it says anything else.
+/// 6. A result may lack its `resultType`, what it says on caching, and the server's name: they are added.
+/// 7. After `close` nothing is left at the server that was kept for requests to come.
+/// 8. The error for a capability that the client did not declare (-32021) says which.
+/// 9. A request that is lost with the server ends with the reason `interrupted` if it may have been carried out, and
+///    with `backend_unavailable` if it was not, or if doing it twice does no harm.
+pub trait Responder: Send + Sync + 'static {
+    /// Answers a request. Its params are as the client sent them, with `_meta`.
+    fn respond(&self, call: Call) -> BoxFuture<Reply>;
+
+    /// Whether the states in `input_required` results are the server's own affair: sealed and opened by it, and passed
+    /// on byte for byte. Otherwise they are sealed for it, and it gets back what it wrote.
+    fn keeps_request_states(&self) -> bool {
+        false
+    }
+
+    /// Whether tasks are the server's own affair at an endpoint: it has none, or it makes them, and answers
+    /// `tasks/get`, `tasks/update` and `tasks/cancel` and listens to tasks itself. Otherwise its calls can become tasks
+    /// that are kept for it.
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        let _ = route;
+        false
+    }
+
+    /// What the server is, for results that do not say so themselves.
+    fn server_info(&self) -> Option<RawJson> {
+        None
+    }
+
+    /// Lets go of what is kept for requests to come: sessions, processes. Said once, after the last call.
+    ///
+    /// # Cancel safety
+    /// What has begun to end goes on ending.
+    fn close(&self) -> BoxFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Where news goes that concerns everybody. Said once, before the first call.
+    fn begin(&self, fanout: Fanout) {
+        drop(fanout);
+    }
+}

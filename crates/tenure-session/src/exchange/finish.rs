@@ -1,0 +1,163 @@
+//! What a server's reply becomes before a client of the modern era gets it.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use tenure_protocol::json::members;
+use tenure_protocol::json::object::{self, Object};
+use tenure_protocol::json::prefilter::Prefilter;
+use tenure_protocol::modern::capability::{self, Capability};
+use tenure_protocol::modern::result::{self, ResultType};
+use tenure_protocol::translate::codes::{self, RESOURCE_NOT_FOUND};
+use tenure_protocol::translate::questions::{self, Question};
+use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RpcError, era};
+
+use crate::exchange::call::Work;
+use crate::exchange::exchanges::Inner;
+use crate::exchange::request_state::{self, Bound, Brought, Held};
+use crate::exchange::task_requests;
+use crate::id::Route;
+
+impl Inner {
+    /// The reply as far as it depends on how the call went.
+    pub(super) fn judge(&self, work: &Work, request: &Request, reply: Reply) -> Reply {
+        let lacking = std::mem::take(&mut work.state.lock().lacking);
+        let reply = match reply {
+            // Most probably for want of the answer that it did not get.
+            Err(_) if !lacking.is_empty() => return Err(capability::missing(&lacking).to_rpc()),
+            Ok(result) if !lacking.is_empty() && is_error(&result) => {
+                return Err(capability::missing(&lacking).to_rpc());
+            }
+            Err(error) => return Err(said_in_this_era(request, error)),
+            Ok(result) => result,
+        };
+        match ResultType::of(&reply) {
+            ResultType::InputRequired => self.wanted(work, request, &reply),
+            ResultType::Complete | ResultType::Task => {
+                if request.method == Method::ToolsList {
+                    self.catalog.learn(request, work.fanout.route(), &work.caller.principal, &reply);
+                }
+                Ok(reply)
+            }
+            ResultType::Unknown => {
+                Err(RpcError::of(Reason::Internal, "The server answered with a resultType that nobody knows"))
+            }
+        }
+    }
+
+    /// A server's own wish for input: only what the client can answer, and with its state sealed.
+    fn wanted(&self, work: &Work, request: &Request, result: &RawJson) -> Reply {
+        if !Work::may_ask(&request.method) {
+            let message = "The server asked for input where none can be given";
+            return Err(RpcError::of(Reason::Internal, message));
+        }
+        let wanted = questions::wanted(result)?;
+        work.can_be_asked(&wanted.questions)?;
+        let Some(state) = wanted.state.filter(|_| !self.responder.keeps_request_states()) else {
+            return Ok(result.clone());
+        };
+        let state: String =
+            state.read().map_err(|_| RpcError::of(Reason::Internal, "The state is no text"))?;
+        let bound = Bound::new(request, work.fanout.route(), &work.caller.principal);
+        let expires = self.clock.now().after(self.limits.ask_timeout);
+        let sealed = bound.seal(&*self.seal, &Held::Text(state), expires).map_err(|error| error.to_rpc())?;
+        Ok(set(result, "requestState", &object::quoted(&sealed)))
+    }
+
+    /// The reply with what every answer carries.
+    pub(super) fn complete(&self, route: &Route, request: &Request, reply: Reply) -> Reply {
+        let mut result = reply?;
+        let method = &request.method;
+        if *method == Method::Discover {
+            result = set(&result, "supportedVersions", object::text(&RawJson::of(&era::served(self.eras))));
+        }
+        if *method == Method::Discover && self.may_keep_tasks(route) {
+            result = task_requests::advertised(&result);
+        }
+        let mut caching = self.caching;
+        if tenure_protocol::method::is_cacheable(method) {
+            caching = caching.of_request(request.params.as_ref());
+        }
+        Ok(result::complete(method, &result, self.responder.server_info().as_ref(), caching))
+    }
+}
+
+impl Work {
+    /// Checks that the client declares what it needs to answer questions that the server put into a result.
+    pub(super) fn can_be_asked(&self, questions: &[Question]) -> Result<(), RpcError> {
+        let mut needed: Vec<Capability> = Vec::new();
+        for question in questions {
+            let needs = capability::of_question(&question.method, question.params.as_ref());
+            // An unknown question is the server's fault, and not a method that the client does not know.
+            let odd = |error: Error| RpcError::of(Reason::Internal, error.to_string());
+            needed.extend(needs.map_err(odd)?);
+        }
+        let declared = &self.state.lock().attempt.meta.capabilities;
+        declared.require(&needed).map_err(|error| error.to_rpc())
+    }
+}
+
+/// The object with a member of another value.
+pub(super) fn set(object: &RawJson, name: &'static str, value: &str) -> RawJson {
+    let Some(mut members) = Object::read(object::text(object)) else { return object.clone() };
+    members.set(name, Cow::Borrowed(value));
+    let written = members.write().into_owned();
+    RawJson::trusted(written)
+}
+
+fn is_error(result: &RawJson) -> bool {
+    members::find(result.bytes(), "isError").value().is_some_and(|value| value.get() == "true")
+}
+
+/// Codes of sessions that this era does not have.
+fn said_in_this_era(request: &Request, error: RpcError) -> RpcError {
+    match error.code() {
+        RESOURCE_NOT_FOUND | -32099..=-32023 => codes::to_modern(request.params.as_ref(), &error),
+        _ => error,
+    }
+}
+
+/// The params with the state that the handler wrote in place of the sealed one.
+pub(super) fn with_state(params: &RawJson, text: &str) -> RawJson {
+    set(params, "requestState", &object::quoted(text))
+}
+
+/// What the params of an attempt bring from earlier ones.
+pub(super) fn brought(params: Option<&RawJson>) -> Brought {
+    let state = request_state::brought(params).ok().flatten();
+    Brought { state, responses: responses(params).map(|answers| object::text(&answers).to_owned()) }
+}
+
+/// The params of an attempt with what an earlier one had brought in place of its state. Answers that it brings itself
+/// count.
+pub(super) fn with_brought(params: Option<&RawJson>, brought: &Brought) -> Option<RawJson> {
+    let Some(mut members) = Object::read(object::text(params?)) else { return params.cloned() };
+    match &brought.state {
+        Some(state) => members.set("requestState", object::quoted(state)),
+        None => members.remove("requestState"),
+    }
+    let own = members.get("inputResponses").and_then(Object::read);
+    if let Some(responses) = brought.responses.as_deref()
+        && own.is_none_or(|own| own.is_empty())
+    {
+        members.set("inputResponses", responses);
+    }
+    let written = members.write().into_owned();
+    Some(RawJson::trusted(written))
+}
+
+/// The answers that a request brings; what is no object is none.
+pub(super) fn responses(params: Option<&RawJson>) -> Option<RawJson> {
+    let params = params?;
+    static MENTIONED: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of("inputResponses"));
+    if !MENTIONED.may_be_in(params.bytes()) {
+        return None;
+    }
+    let value = members::find(params.bytes(), "inputResponses").value()?;
+    object::is_object(value.get()).then(|| object::part(params, value.get()))
+}
+
+/// The error for a server that takes nothing new.
+pub(super) fn draining() -> Error {
+    Error::new(Reason::Draining, "The server is shutting down")
+}

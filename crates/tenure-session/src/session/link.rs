@@ -1,0 +1,123 @@
+//! Opening a link to the server behind, for a new session and for one that is woken.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use tenure_protocol::{
+    Error, Method, Notification, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::backend::{Call, Link, Open};
+use crate::session::phase::Phase;
+use crate::session::relink;
+use crate::session::session::Session;
+use crate::session::sessions::{Inner, Versioned};
+
+impl Inner {
+    /// Opens a link and gives it to the session. Returns what the server said, and the revision it speaks.
+    pub(super) async fn open_link(
+        &self,
+        session: &Arc<Session>,
+        open: Open,
+    ) -> Result<(RawJson, Revision), RpcError> {
+        // A handler that panics in its handshake must not take the connection with it.
+        let backend = Arc::clone(&self.backend);
+        let opening = AbortOnDropHandle::new(self.tasks.spawn(async move { backend.open(open).await }));
+        let opened = match tokio::time::timeout(self.limits.initialize_timeout, opening).await {
+            Ok(Ok(opened)) => opened?,
+            Ok(Err(_)) => {
+                return Err(RpcError::of(Reason::Internal, "The server failed while starting the session"));
+            }
+            Err(_) => {
+                return Err(RpcError::of(Reason::TimedOut, "The server did not answer initialize in time"));
+            }
+        };
+        let answered = opened.result.read::<Versioned>().ok();
+        let revision = answered.and_then(|answered| Revision::parse(&answered.protocol_version));
+        let Some(revision) = revision else {
+            return Err(RpcError::of(
+                Reason::BackendUnavailable,
+                "The server answered initialize with a version we do not know",
+            ));
+        };
+        let link: Arc<dyn Link> = Arc::from(opened.link);
+        // Before anybody else can say something to it.
+        let is_told = session.tell_initialized(&link, Phase::Initializing);
+        match session.take_link(&link) {
+            Ok(()) => {
+                session.tell_initialized(&link, is_told);
+                self.servers.heard(&session.route, &opened.result);
+                Ok((opened.result, revision))
+            }
+            Err(error) => {
+                // Apart, because it may take its time, and because nobody else would close it.
+                self.closing.spawn(async move { link.close().await });
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The error for a session whose server could not be started again.
+pub(super) fn not_started(error: RpcError) -> Error {
+    // A limit is no fault of the server's, and soon over.
+    let refused = if error.is(Reason::TooManyProcesses) {
+        Error::new(Reason::TooManyProcesses, "As many servers run as may; try again later")
+    } else {
+        Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
+    };
+    refused.caused_by(error)
+}
+
+impl Session {
+    /// Takes a link into use, if it is not lost already and there is a use for it.
+    fn take_link(&self, link: &Arc<dyn Link>) -> Result<(), RpcError> {
+        let mut state = self.state.lock();
+        // The session was ended, or the process is about to, and all links are closed that were known then.
+        if let Some(over) = &state.settled {
+            return Err(over.clone());
+        }
+        if state.link_lost == state.link_number {
+            return Err(relink::ended_at_once());
+        }
+        state.link = Some(Arc::clone(link));
+        Ok(())
+    }
+
+    /// Tells a new server that the client is ready, if it is and was not so before. Returns the phase.
+    fn tell_initialized(&self, link: &Arc<dyn Link>, before: Phase) -> Phase {
+        let phase = self.state.lock().phase;
+        if phase == Phase::Initialized && before != Phase::Initialized {
+            self.tell(link.as_ref(), Notification { method: Method::Initialized, params: None });
+        }
+        phase
+    }
+
+    /// Passes a notification to the server, which may panic over it.
+    pub(super) fn tell(&self, link: &dyn Link, notification: Notification) {
+        let method = notification.method.clone();
+        if std::panic::catch_unwind(AssertUnwindSafe(|| link.notify(notification))).is_err() {
+            tracing::error!(session = %self.label, %method, "a handler panicked over a notification");
+        }
+    }
+
+    /// Sends the server a request of our own, whose answer the client does not see.
+    pub(super) async fn inquire(
+        self: &Arc<Self>,
+        link: &Arc<dyn Link>,
+        method: Method,
+        params: &RawJson,
+    ) -> Reply {
+        let request =
+            Request { id: RequestId::from_text("tenure-wake"), method, params: Some(params.clone()) };
+        let context = self.inquiry(&request);
+        let (link, call) = (Arc::clone(link), Call { request, context });
+        let running = AbortOnDropHandle::new(self.inner.tasks.spawn(async move { link.call(call).await }));
+        match tokio::time::timeout(self.inner.limits.initialize_timeout, running).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_)) => Err(RpcError::of(Reason::Internal, "The server failed while handling the request")),
+            Err(_) => Err(RpcError::of(Reason::TimedOut, "The server did not answer in time")),
+        }
+    }
+}

@@ -1,0 +1,623 @@
+//! The reading end of a stream: replays what is in the log, then goes live, without a gap between.
+//!
+//! A reader pulls. It holds a cursor and asks for what comes after it: from the few events at hand if
+//! they reach back far enough, otherwise from the store. A reader that is slow or stuck therefore
+//! costs one stretch of events and nobody's time. A stream has at most one; a new one replaces it.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure_protocol::{Error, Method, RawJson, Reason, message};
+
+use crate::id::{Position, StreamId};
+use crate::limits::{OnGap, UnknownEventId};
+use crate::port::store::{Event, Place, ReadLimit, StoreError, Stored, Stretch};
+use crate::session::event_id::EventId;
+use crate::session::session::{Session, State};
+use crate::session::stream::{Known, Slot, Stream};
+
+/// How much is read from the store at a time.
+const STRETCH: ReadLimit = ReadLimit { events: 128, bytes: 1 << 20 };
+
+/// The longest that a client is told to wait when the next process has the socket already: connections wait there, and
+/// none is refused.
+const NEXT_IS_THERE: Duration = Duration::from_secs(1);
+
+/// One thing to write to the client.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Item {
+    /// An id without data: the client may resume from here.
+    Prime(EventId),
+    /// A message. Without an id, nobody can resume after it.
+    Event {
+        /// Its id.
+        id: Option<EventId>,
+        /// The message.
+        body: Bytes,
+    },
+    /// Events are missing here: they were no longer kept.
+    Gap,
+    /// The connection closes while the stream goes on; the client should wait this long and come back.
+    Close(Duration),
+}
+
+/// The reading end of a stream.
+pub struct Reader {
+    session: Arc<Session>,
+    stream: StreamId,
+    number: u64,
+    /// The last event that was given, or the place where the client stopped before. It moves with events alone, and not
+    /// over what was trimmed: a client that comes back before it was told of that gap has to hear of it then.
+    cursor: Position,
+    /// Between the cursor and this place the log has nothing, or no longer.
+    empty_to: Position,
+    prime: bool,
+    gap: bool,
+    warn: bool,
+    done: bool,
+    /// The client has come back, and was given no id on this connection yet. Some know only those of their last
+    /// connection: sent away without one, they would not come back to this stream.
+    is_nameless: bool,
+    /// What to say after the id that was given in front of it.
+    close: Option<Duration>,
+    /// The process stops: the client is sent to the next one at once, and nothing is read.
+    sent_away: Option<Duration>,
+    buffer: VecDeque<Event>,
+    reading: Option<(Stored<Stretch>, Position)>,
+}
+
+impl Session {
+    /// Opens the standalone stream, or resumes any stream after an event.
+    ///
+    /// # Errors
+    /// When the id is not of this session (depending on the limits), when its stream is forgotten, or
+    /// when the session is over.
+    ///
+    /// # Cancel safety
+    /// The reader detaches when dropped.
+    pub async fn listen(self: &Arc<Self>, last_event_id: Option<&[u8]>) -> Result<Reader, Error> {
+        self.touch();
+        let mut reader = self.attach(last_event_id)?;
+        if self.state.lock().left {
+            // The log may be in other hands already.
+            reader.sent_away = Some(self.stop_retry(reader.stream));
+            return Ok(reader);
+        }
+        if reader.gap {
+            reader.check_gap()?;
+        }
+        // Taken before the log is read: the tail may lose its oldest events to the log meanwhile, and then begins
+        // later than what the log had to say.
+        let floor = reader.floor();
+        if reader.cursor >= floor {
+            return Ok(reader);
+        }
+        if self.state.lock().kept.oldest.is_some_and(|oldest| oldest <= self.keep().since) {
+            self.trim();
+        }
+        match self.inner.store.read(self.key, reader.stream, reader.cursor, STRETCH).await {
+            Ok(stretch) => reader.start(stretch, floor)?,
+            // Replay is lost for now, the live stream is not: the client gets what comes from here on,
+            // is told that something is missing, and its next resume tries the store again.
+            Err(error) => {
+                tracing::error!(session = %self.label, %error, "could not replay events");
+                reader.gap = true;
+            }
+        }
+        Ok(reader)
+    }
+
+    fn attach(self: &Arc<Self>, last_event_id: Option<&[u8]>) -> Result<Reader, Error> {
+        let mut state = self.state.lock();
+        self.check_alive(&state)?;
+        let from = match last_event_id {
+            None => None,
+            Some(text) => match EventId::parse(text, &self.names) {
+                Some(id) if self.was_issued(&state, &id) => Some(id),
+                Some(id)
+                    if id.stream != StreamId::STANDALONE
+                        && id.stream.number() < state.next_stream
+                        && !state.streams.contains_key(&id.stream) =>
+                {
+                    return Err(forgotten());
+                }
+                _ => self.unknown_event_id()?,
+            },
+        };
+        if from.is_none() {
+            let listening =
+                state.streams.get(&StreamId::STANDALONE).is_some_and(|stream| stream.reader.is_some());
+            if !listening && state.count_streams() >= self.inner.limits.max_streams {
+                return Err(too_many_streams(self.inner.limits.max_streams));
+            }
+        }
+        let id = from.map_or(StreamId::STANDALONE, |id| id.stream);
+        let cursor = from.map(|id| id.position);
+        let mut reader = self.reader(&mut state, id, cursor);
+        if from.is_some() {
+            reader.is_nameless = true;
+            // The client says that it was given so much, and so can come back for the rest, also to the next process.
+            if let Some(stream) = state.streams.get_mut(&id) {
+                stream.delivered = stream.delivered.max(reader.cursor);
+            }
+        }
+        Ok(reader)
+    }
+
+    fn was_issued(&self, state: &State, id: &EventId) -> bool {
+        // A position beyond the last is one whose event was lost with the power, or came after a backup.
+        let standalone = id.stream == StreamId::STANDALONE && id.position == Position::START;
+        state.streams.contains_key(&id.stream) || standalone
+    }
+
+    fn unknown_event_id(&self) -> Result<Option<EventId>, Error> {
+        match self.inner.limits.unknown_event_id {
+            UnknownEventId::Error => {
+                Err(Error::new(Reason::UnknownEventId, "Last-Event-ID is not an id of this session"))
+            }
+            UnknownEventId::Fresh => {
+                tracing::debug!(session = %self.label, "unknown Last-Event-ID; opening a fresh stream");
+                Ok(None)
+            }
+            UnknownEventId::ReplayAll => Ok(Some(self.event_id(StreamId::STANDALONE, Position::START))),
+        }
+    }
+
+    /// Makes a reader the one reader of its stream. Without a cursor it starts after the last event
+    /// that some reader was given, so that news from before the first GET is not lost.
+    pub(super) fn reader(self: &Arc<Self>, state: &mut State, id: StreamId, at: Option<Position>) -> Reader {
+        state.next_reader += 1;
+        let number = state.next_reader;
+        let prime = state.revision.primes_streams();
+        let (left, waiting) = (state.left, state.nothing_waits());
+        if id == StreamId::STANDALONE {
+            state.streams.entry(id).or_default();
+        }
+        let Some(stream) = state.streams.get_mut(&id) else {
+            // Complete and forgotten already.
+            return self.new_reader(id, number, Position::START, prime, true);
+        };
+        // A client may hold an id beyond `last`: that of an event which a reader found in the log while its append
+        // was still under way. One beyond both is of an event that was lost with the power; what follows has higher
+        // positions, but `last` is the safer place to go on from.
+        let cursor = at.unwrap_or(stream.delivered).min(stream.last.max(stream.delivered));
+        let closing = if left {
+            Some(self.stop_retry(id))
+        } else {
+            std::mem::take(&mut stream.close_first).then(|| self.retry(id))
+        };
+        let mut slot = Box::new(Slot {
+            reader: number,
+            waker: None,
+            tail: std::mem::take(&mut stream.unlogged),
+            floor: stream.last,
+            closing,
+            lost: false,
+            waiting,
+        });
+        // A client that says where it stopped learns that something came after that which cannot be replayed.
+        let gap = at.is_some() && stream.is_missing && cursor <= stream.last;
+        if let Some(mut replaced) = stream.reader.take() {
+            slot.tail.extend(replaced.unlogged());
+            if let Some(waker) = replaced.waker.take() {
+                waker.wake();
+            }
+        }
+        stream.reader = Some(slot);
+        let mut reader = self.new_reader(id, number, cursor, prime, false);
+        reader.gap = gap;
+        reader
+    }
+
+    fn new_reader(
+        self: &Arc<Self>,
+        stream: StreamId,
+        number: u64,
+        cursor: Position,
+        prime: bool,
+        done: bool,
+    ) -> Reader {
+        Reader {
+            session: Arc::clone(self),
+            stream,
+            number,
+            cursor,
+            empty_to: Position::START,
+            prime,
+            gap: false,
+            warn: false,
+            done,
+            is_nameless: false,
+            close: None,
+            sent_away: None,
+            buffer: VecDeque::new(),
+            reading: None,
+        }
+    }
+
+    /// The streams of requests that nobody reads: for a client whose one connection carries all its streams, and who
+    /// comes back. It has heard of those up to the number `highest`; the ones beyond it are given from their
+    /// beginning. Without a number, each is given after the last event that a reader was given, if there is more.
+    pub fn unread_streams(&self, highest: Option<u32>) -> Vec<EventId> {
+        let state = self.state.lock();
+        let unread = |(id, stream): (&StreamId, &Stream)| {
+            let after = match highest {
+                Some(highest) => (id.number() > highest).then_some(Position::START),
+                None => {
+                    let all = stream.ended && stream.delivered >= stream.last && stream.unlogged.is_empty();
+                    (!all).then_some(stream.delivered)
+                }
+            };
+            let after = after.filter(|_| *id != StreamId::STANDALONE && stream.reader.is_none());
+            after.map(|after| self.event_id(*id, after))
+        };
+        let mut streams: Vec<EventId> = state.streams.iter().filter_map(unread).collect();
+        streams.sort_by_key(|id| id.stream);
+        streams
+    }
+
+    /// Asks whoever listens to news to come back later, once everything so far was taken.
+    pub fn close_news(&self) {
+        self.close_connection(&mut self.state.lock(), StreamId::STANDALONE);
+    }
+
+    /// What a client is told to wait before it comes back to a stream whose connection closed.
+    fn retry(&self, stream: StreamId) -> Duration {
+        let limits = &self.inner.limits;
+        limits.retry_jitter.of(limits.retry, self.key, stream)
+    }
+
+    /// The same where the connection closes because the process stops.
+    pub(super) fn stop_retry(&self, stream: StreamId) -> Duration {
+        let limits = &self.inner.limits;
+        let is_handed_over = self.inner.is_handed_over.load(Ordering::Relaxed);
+        let retry = if is_handed_over { limits.stop_retry.min(NEXT_IS_THERE) } else { limits.stop_retry };
+        limits.retry_jitter.of(retry, self.key, stream)
+    }
+
+    /// Closes the connection of a stream, but not the stream; the client comes back for the rest.
+    pub(super) fn close_connection(&self, state: &mut State, id: StreamId) {
+        let Some(stream) = state.streams.get_mut(&id) else { return };
+        match &mut stream.reader {
+            Some(slot) => {
+                slot.closing = Some(self.retry(id));
+                if let Some(waker) = slot.waker.take() {
+                    waker.wake();
+                }
+            }
+            None => stream.close_first = true,
+        }
+    }
+}
+
+impl Reader {
+    /// The session this reader belongs to.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// The stream it reads, and the place on it that was read last.
+    pub fn after(&self) -> EventId {
+        self.event_id(self.cursor)
+    }
+
+    /// What the client is told to wait before it comes back to this stream.
+    pub fn retry(&self) -> Duration {
+        self.session.retry(self.stream)
+    }
+
+    /// The next thing to write, or `None` when the response is complete.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if let Some(retry) = self.close.take() {
+            return Poll::Ready(Some(Item::Close(retry)));
+        }
+        let item = std::task::ready!(self.poll_item(cx));
+        match item {
+            Some(Item::Prime(_) | Item::Event { id: Some(_), .. }) => self.is_nameless = false,
+            Some(Item::Close(retry)) if self.is_nameless => {
+                (self.is_nameless, self.close) = (false, Some(retry));
+                return Poll::Ready(Some(Item::Prime(self.after())));
+            }
+            _ => {}
+        }
+        Poll::Ready(item)
+    }
+
+    fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if self.prime && std::task::ready!(self.poll_known(cx)) {
+            self.prime = false;
+            return Poll::Ready(Some(Item::Prime(self.event_id(self.cursor))));
+        }
+        self.prime = false;
+        if let Some(retry) = self.sent_away.take() {
+            self.replaced();
+            return Poll::Ready(Some(Item::Close(retry)));
+        }
+        loop {
+            if !self.done && !self.is_current() {
+                self.replaced();
+            }
+            if std::mem::take(&mut self.gap) {
+                self.warn = self.session.inner.limits.on_gap == OnGap::Warn;
+                return Poll::Ready(Some(Item::Gap));
+            }
+            if std::mem::take(&mut self.warn) {
+                return Poll::Ready(Some(Item::Event { id: None, body: gap_warning() }));
+            }
+            if let Some(event) = self.buffer.pop_front() {
+                if let Some(item) = self.give(event) {
+                    return Poll::Ready(Some(item));
+                }
+                continue;
+            }
+            if let Some((reading, _)) = &mut self.reading {
+                let outcome = std::task::ready!(Pin::new(reading).poll(cx));
+                if let Some(item) = self.take_stretch(outcome) {
+                    return Poll::Ready(Some(item));
+                }
+                continue;
+            }
+            if self.done {
+                return Poll::Ready(None);
+            }
+            match self.poll_live(cx) {
+                Live::Item(item) => return Poll::Ready(Some(item)),
+                Live::End => return Poll::Ready(None),
+                Live::Wait => return Poll::Pending,
+                Live::Behind => {}
+            }
+        }
+    }
+
+    /// The next thing to write.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<Item> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_live(&mut self, cx: &mut Context<'_>) -> Live {
+        let session = Arc::clone(&self.session);
+        let mut state = session.state.lock();
+        let Some(stream) = state.streams.get_mut(&self.stream) else { return self.finish() };
+        let (complete, queued) = (stream.ended && stream.queued == 0, stream.queued);
+        let Some(slot) = stream.reader.as_mut().filter(|slot| slot.reader == self.number) else {
+            return self.finish();
+        };
+        if std::mem::take(&mut slot.lost) {
+            self.gap = true;
+            return Live::Behind;
+        }
+        let after = self.cursor.max(self.empty_to);
+        if after < slot.floor {
+            let read = session.inner.store.read(session.key, self.stream, after, STRETCH);
+            self.reading = Some((read, slot.floor));
+            return Live::Behind;
+        }
+        while let Some(event) = slot.tail.pop_front() {
+            slot.recount();
+            match event.position {
+                Some(position) if position <= self.cursor => {}
+                // Only says that the stream is complete, or that others miss what this reader was given.
+                Some(position) if event.body.is_empty() => {
+                    self.cursor = position;
+                    slot.floor = position;
+                }
+                Some(position) => {
+                    self.cursor = position;
+                    slot.floor = position;
+                    stream.delivered = stream.delivered.max(position);
+                    let id = Some(session.event_id(self.stream, position));
+                    return Live::Item(Item::Event { id, body: event.body });
+                }
+                None => {
+                    stream.misses(event.after);
+                    return Live::Item(Item::Event { id: None, body: event.body });
+                }
+            }
+        }
+        if complete {
+            return self.finish();
+        }
+        // Not from a stream that nobody could come back to.
+        let known = self.stream == StreamId::STANDALONE || stream.known == Known::Yes;
+        // And not before what is on its way into the log: that may be the answer.
+        if let Some(retry) = slot.closing.filter(|_| known && queued == 0) {
+            self.done = true;
+            return Live::Item(Item::Close(retry));
+        }
+        match &mut slot.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Live::Wait
+    }
+
+    fn finish(&mut self) -> Live {
+        self.done = true;
+        Live::End
+    }
+
+    /// Takes the first stretch of a replay, which was read when everything after `floor` was at hand.
+    fn start(&mut self, stretch: Stretch, floor: Position) -> Result<(), Error> {
+        if stretch.trimmed > self.cursor || stretch.events.iter().any(is_gap) {
+            self.check_gap()?;
+        }
+        if stretch.trimmed > self.cursor && stretch.events.is_empty() && self.is_ended() {
+            return Err(forgotten());
+        }
+        self.absorb(stretch, floor);
+        Ok(())
+    }
+
+    /// Whether the client may go on though it misses events.
+    fn check_gap(&self) -> Result<(), Error> {
+        tracing::warn!(session = %self.session.label, stream = self.stream.number(), "events were no longer kept");
+        match self.session.inner.limits.on_gap {
+            OnGap::Error => Err(missed()),
+            OnGap::Report | OnGap::Warn => Ok(()),
+        }
+    }
+
+    /// Takes a stretch that was read when everything after `floor` was at hand.
+    fn absorb(&mut self, stretch: Stretch, floor: Position) {
+        self.gap |= stretch.trimmed > self.cursor.max(self.empty_to);
+        if stretch.events.is_empty() {
+            // Everything up to where the tail begins has been read or is gone.
+            self.empty_to = self.empty_to.max(floor);
+        }
+        // Also those that are trimmed by now: they were there when they were read, and will not be there again.
+        self.buffer.extend(stretch.events);
+    }
+
+    /// Where the tail of this reader's stream begins.
+    fn floor(&self) -> Position {
+        let state = self.session.state.lock();
+        let slot = state.streams.get(&self.stream).and_then(|stream| stream.reader.as_ref());
+        slot.map_or(self.cursor, |slot| slot.floor)
+    }
+
+    /// Whether this is still the stream's one reader.
+    fn is_current(&self) -> bool {
+        let state = self.session.state.lock();
+        state.streams.get(&self.stream).is_some_and(|stream| stream.is_read_by(self.number))
+    }
+
+    fn is_ended(&self) -> bool {
+        self.session.state.lock().streams.get(&self.stream).is_none_or(|stream| stream.ended)
+    }
+
+    fn take_stretch(&mut self, outcome: Result<Stretch, StoreError>) -> Option<Item> {
+        let (_, floor) = self.reading.take()?;
+        match outcome {
+            Ok(stretch) => {
+                self.absorb(stretch, floor);
+                None
+            }
+            Err(error) => {
+                tracing::error!(session = %self.session.label, %error, "could not read events; closing the connection");
+                self.done = true;
+                Some(Item::Close(self.retry()))
+            }
+        }
+    }
+
+    /// Hands an event from the store out; an end or a gap without a message is only passed. A reader that was replaced
+    /// hands out nothing. That is looked at under the lock that notes the delivery: a successor without a cursor
+    /// begins after the last delivery, and would give the event again.
+    fn give(&mut self, event: Event) -> Option<Item> {
+        let session = Arc::clone(&self.session);
+        let mut state = session.state.lock();
+        let stream = state.streams.get_mut(&self.stream);
+        let Some(stream) = stream.filter(|stream| stream.is_read_by(self.number)) else {
+            self.replaced();
+            return None;
+        };
+        if is_gap(&event) {
+            // Told first: of what stood here, the tail may have the last.
+            self.cursor = event.position;
+            self.gap = true;
+            return None;
+        }
+        if let Some(unlogged) = stream.unlogged_before(event.position, self.cursor) {
+            self.buffer.push_front(event);
+            return Some(Item::Event { id: None, body: unlogged });
+        }
+        self.cursor = event.position;
+        if event.body.is_empty() {
+            return None;
+        }
+        stream.delivered = stream.delivered.max(event.position);
+        Some(Item::Event { id: Some(self.event_id(event.position)), body: event.body })
+    }
+
+    /// Another reader has taken the stream over: what is still at hand belongs to that one.
+    fn replaced(&mut self) {
+        self.buffer.clear();
+        self.reading = None;
+        self.done = true;
+    }
+
+    /// Whether the client may come back to this stream; waits until the log knows of it.
+    fn poll_known(&self, cx: &Context<'_>) -> Poll<bool> {
+        let mut state = self.session.state.lock();
+        let Some(stream) = state.streams.get_mut(&self.stream) else { return Poll::Ready(false) };
+        if self.stream == StreamId::STANDALONE {
+            return Poll::Ready(true);
+        }
+        match (stream.known, &mut stream.reader) {
+            (Known::Soon, Some(slot)) if slot.reader == self.number => {
+                slot.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            (known, _) => Poll::Ready(known == Known::Yes),
+        }
+    }
+
+    fn event_id(&self, position: Position) -> EventId {
+        self.session.event_id(self.stream, position)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.session.touch();
+        let mut state = self.session.state.lock();
+        if let Some(stream) = state.streams.get_mut(&self.stream)
+            && let Some(mut slot) = stream.reader.take_if(|slot| slot.reader == self.number)
+        {
+            stream.unlogged.extend(slot.unlogged());
+            let lags = !stream.unlogged.is_empty();
+            state.forget_if_empty(self.stream);
+            if lags {
+                self.session.log_lags(&mut state);
+            }
+        }
+    }
+}
+
+enum Live {
+    Item(Item),
+    Behind,
+    Wait,
+    End,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("stream", &self.stream)
+            .field("cursor", &self.cursor)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether an event is no message, and says that some are missing.
+fn is_gap(event: &Event) -> bool {
+    event.body.is_empty() && event.place == Place::Middle
+}
+
+fn gap_warning() -> Bytes {
+    let params = RawJson::trusted(
+        r#"{"level":"warning","logger":"tenure","data":"events were missed: they were no longer kept"}"#,
+    );
+    message::write_notification(&Method::LogMessage, Some(&params))
+}
+
+fn missed() -> Error {
+    Error::new(Reason::StreamForgotten, "Events after Last-Event-ID are no longer kept: open the stream anew")
+}
+
+fn forgotten() -> Error {
+    Error::new(Reason::StreamForgotten, "The stream is complete and its events are no longer kept")
+}
+
+pub(super) fn too_many_streams(limit: usize) -> Error {
+    Error::new(Reason::TooManyStreams, "The session has as many streams open as it may").with("limit", limit)
+}

@@ -1,0 +1,272 @@
+//! A session whose server went away: it gets another one with its next request, and what was under way is settled
+//! as after a restart.
+//!
+//! A link says itself that it is lost. Requests that were on it are run again on the next one if that is safe, and
+//! otherwise end with an error that says that they were interrupted. Requests that come while there is none are in
+//! flight like any other, and wait: the first starts a task that opens a link, the others wait for the same task,
+//! and it goes on when they all leave. If it fails they all fail, and the next request tries again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tenure_protocol::params::{self, Repeat};
+use tenure_protocol::{Error, RawJson, Reason, Request, RequestId, RpcError, message};
+use tokio::sync::watch;
+
+use crate::backend::{Call, Link, Open, Opening};
+use crate::call::{CallContext, Caller, Fanout, Outlet};
+use crate::port::BoxFuture;
+use crate::session::link::not_started;
+use crate::session::session::{Session, State};
+
+/// Links that may be lost under one request before it is given up. More than one, since servers that die together do not
+/// die at the same moment; not many, since it may be the request that kills them.
+pub(super) const MAX_LOST: u32 = 3;
+
+/// What became of the attempt to get another link; nothing until it is over.
+pub(super) type Outcome = Option<Result<(), Arc<Error>>>;
+
+/// A request that waited for a link, and the link that it goes to.
+pub(super) struct Placed {
+    pub(super) link: Arc<dyn Link>,
+    pub(super) link_number: u64,
+    pub(super) call: Call,
+}
+
+impl Session {
+    /// Makes room for a link, and returns the outlet that belongs to it.
+    pub(super) fn next_outlet(self: &Arc<Self>) -> Outlet {
+        let mut state = self.state.lock();
+        state.link_number += 1;
+        Outlet::of_link(self, state.link_number)
+    }
+
+    /// The link of that number is gone without having been closed.
+    pub(crate) fn link_lost(&self, number: u64) {
+        let link = {
+            let mut state = self.state.lock();
+            if state.link_number != number || state.end.is_some() {
+                return;
+            }
+            state.link_lost = number;
+            // Before it was taken into use: whoever opened it finds out.
+            let Some(link) = state.link.take() else { return };
+            self.unlinked.store(true, Ordering::Release);
+            link
+        };
+        tracing::warn!(session = %self.label, "the server behind the session is gone");
+        self.inner.closing.spawn(async move { link.close().await });
+    }
+
+    /// Whether the link of that number is lost.
+    pub(super) fn has_lost(&self, number: u64) -> bool {
+        let state = self.state.lock();
+        state.link_lost >= number
+    }
+
+    pub(super) fn is_unlinked(&self) -> bool {
+        self.unlinked.load(Ordering::Acquire)
+    }
+
+    /// Finds a link for a request that came when the session had none.
+    pub(super) fn place(self: &Arc<Self>, call: Call, number: u64) -> BoxFuture<Result<Placed, RpcError>> {
+        let session = Arc::clone(self);
+        Box::pin(async move {
+            session.relink_for(&call.context).await.map_err(|error| error.to_rpc())?;
+            let (link, link_number) = session.link_for(&call.request.id, number)?;
+            Ok(Placed { link, link_number, call })
+        })
+    }
+
+    /// Finds another link for a request whose link was lost, if it is safe to run it once more. What the server did
+    /// not take always is.
+    pub(super) fn repeat(
+        self: &Arc<Self>,
+        id: &RequestId,
+        number: u64,
+        refused: bool,
+    ) -> BoxFuture<Result<Placed, RpcError>> {
+        let (session, id) = (Arc::clone(self), id.clone());
+        Box::pin(async move {
+            let request = {
+                let state = session.state.lock();
+                let call = state.calls.get(&id).filter(|call| call.number == number);
+                call.map(|call| Request {
+                    id: id.clone(),
+                    method: call.method.clone(),
+                    params: call.params.clone(),
+                })
+            };
+            let Some(request) = request else { return Err(RpcError::server_lost()) };
+            let repeat = if refused { Repeat::Safe } else { params::repeat(&request.method) };
+            if repeat == Repeat::Never {
+                return Err(RpcError::server_lost());
+            }
+            let caller = Caller { principal: session.owner.clone(), ..Caller::anonymous("wake") };
+            let now = session.inner.clock.now();
+            let context = CallContext::new(Arc::clone(&session), &request, number, caller, now);
+            if let Err(error) = session.relink_for(&context).await {
+                // Whether a tool may be called twice only the server could have said.
+                return Err(if repeat == Repeat::Safe { error.to_rpc() } else { RpcError::server_lost() });
+            }
+            if repeat == Repeat::AskTool {
+                let name = params::tool_name(request.params.as_ref());
+                let tools = session.repeatable_tools().await;
+                if !name.is_some_and(|name| tools.contains(&name)) {
+                    return Err(RpcError::server_lost());
+                }
+                // The server may have been lost after it said so.
+                session.relink_for(&context).await.map_err(|error| error.to_rpc())?;
+            }
+            // Last, because the client may have withdrawn the request while others were waited for.
+            let (link, link_number) = session.link_for(&id, number)?;
+            tracing::info!(session = %session.label, request = ?id, method = %request.method, "run again on another server");
+            Ok(Placed { link, link_number, call: Call { request, context } })
+        })
+    }
+
+    /// Waits for a link as long as somebody waits for the request.
+    async fn relink_for(self: &Arc<Self>, context: &CallContext) -> Result<(), Error> {
+        tokio::select! {
+            linked = self.relink() => linked,
+            () = context.cancelled() => Err(Error::new(Reason::Cancelled, "The request was cancelled")),
+        }
+    }
+
+    /// The link for a request that is still wanted.
+    fn link_for(&self, id: &RequestId, number: u64) -> Result<(Arc<dyn Link>, u64), RpcError> {
+        let state = self.state.lock();
+        if state.calls.get(id).is_none_or(|call| call.number != number) {
+            return Err(RpcError::of(Reason::Cancelled, "The request was cancelled"));
+        }
+        self.link_in(&state).ok_or_else(ended_at_once)
+    }
+
+    /// The link that the session has now, and its number, if it has one.
+    pub(super) fn current_link(&self) -> Option<(Arc<dyn Link>, u64)> {
+        self.link_in(&self.state.lock())
+    }
+
+    /// Both at one moment: requests that were on a link that was lost are known by its number.
+    pub(super) fn link_in(&self, state: &State) -> Option<(Arc<dyn Link>, u64)> {
+        let link = state.link.as_ref().filter(|_| !self.is_unlinked())?;
+        Some((Arc::clone(link), state.link_number))
+    }
+
+    /// Waits until the session has a link. Those who wait together wait for the same one, and fail together.
+    ///
+    /// # Cancel safety
+    /// A link that is being opened goes on being opened.
+    pub(super) async fn relink(self: &Arc<Self>) -> Result<(), Error> {
+        let Some(mut outcome) = self.relink_once()? else { return Ok(()) };
+        let done = outcome.wait_for(Option::is_some).await;
+        match done.as_deref() {
+            Ok(Some(Ok(()))) => Ok(()),
+            Ok(Some(Err(error))) => Err(error.again()),
+            // The task was aborted or panicked.
+            Ok(None) | Err(_) => {
+                Err(Error::new(Reason::Internal, "The session could not get another server"))
+            }
+        }
+    }
+
+    /// Starts to open a link, unless that is under way. `None`: there is one.
+    fn relink_once(self: &Arc<Self>) -> Result<Option<watch::Receiver<Outcome>>, Error> {
+        let (tell, outcome) = watch::channel(None);
+        {
+            let mut state = self.state.lock();
+            self.check_alive(&state)?;
+            // Looked at under the lock: an attempt that was just over has changed this before it left.
+            if !self.is_unlinked() {
+                return Ok(None);
+            }
+            if let Some(outcome) = &state.relinking {
+                return Ok(Some(outcome.clone()));
+            }
+            state.relinking = Some(outcome.clone());
+        }
+        let relinking = Relinking(Arc::clone(self));
+        self.inner.tasks.spawn(async move {
+            let session = &relinking.0;
+            let linked = tokio::select! {
+                linked = session.open_one_that_stays() => linked,
+                () = session.inner.stop.cancelled() => Err(Error::new(Reason::Draining, "The server is shutting down")),
+            };
+            if let Err(error) = &linked {
+                let cause = std::error::Error::source(error).map(ToString::to_string);
+                tracing::warn!(session = %session.label, %error, cause, "the session could not get another server");
+            }
+            drop(relinking);
+            tell.send_replace(Some(linked.map_err(Arc::new)));
+        });
+        Ok(Some(outcome))
+    }
+
+    /// Opens another link in place of one that was lost. If that is lost before it is of use, the next is tried.
+    async fn open_one_that_stays(self: &Arc<Self>) -> Result<(), Error> {
+        let mut tries = 1;
+        loop {
+            let linked = self.open_another().await;
+            if linked.is_ok() || tries >= MAX_LOST || !self.has_lost_last() {
+                return linked;
+            }
+            tries += 1;
+        }
+    }
+
+    /// Whether the link that was opened last is lost.
+    fn has_lost_last(&self) -> bool {
+        let state = self.state.lock();
+        state.link_lost >= state.link_number
+    }
+
+    /// Opens another link in place of one that was lost, and tells its server what the last one knew.
+    async fn open_another(self: &Arc<Self>) -> Result<(), Error> {
+        let (params, revision, before) = {
+            let state = self.state.lock();
+            self.check_alive(&state)?;
+            (state.initialize.clone(), state.revision, state.initialize_result.clone())
+        };
+        let outlet = self.next_outlet();
+        let route = self.route.clone();
+        let fanout = Fanout::within(Arc::clone(&self.inner.hub), route.clone());
+        let open = Open { params, revision, opening: Opening::Wake, route, outlet, fanout };
+        let (result, _) = self.inner.open_link(self, open).await.map_err(not_started)?;
+        self.greet().await;
+        let changed = params::changed_lists(&before, &result);
+        {
+            let mut state = self.state.lock();
+            self.check_alive(&state)?;
+            if state.link.is_none() {
+                return Err(not_started(ended_at_once()));
+            }
+            // Not before: until the server knows what the last one knew, requests have to wait.
+            self.unlinked.store(false, Ordering::Release);
+            state.initialize_result = result;
+            self.save(&mut state);
+        }
+        tracing::info!(session = %self.label, "the session has a server again");
+        for method in changed {
+            self.announce(message::write_notification(&method, None));
+        }
+        Ok(())
+    }
+}
+
+/// An attempt to get another link; it is over when this is dropped, also after a panic.
+struct Relinking(Arc<Session>);
+
+impl Drop for Relinking {
+    fn drop(&mut self) {
+        self.0.state.lock().relinking = None;
+    }
+}
+
+pub(super) fn ended_at_once() -> RpcError {
+    RpcError::of(Reason::BackendUnavailable, "The server ended right after it began")
+}
+
+/// Whether an answer says that the server is gone.
+pub(super) fn says_gone(reply: &Result<RawJson, RpcError>) -> bool {
+    reply.as_ref().is_err_and(|error| error.code() == i64::from(Reason::BackendUnavailable.code()))
+}

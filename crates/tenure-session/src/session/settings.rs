@@ -1,0 +1,184 @@
+//! What is set for one session alone: metadata of its handlers and operators, and an idle time of its own.
+//!
+//! Both are kept in the record. Each change is written over the version that was seen, and is in memory when the store has
+//! it: a change that fails changes nothing. A new idle time counts from the moment it is set.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tenure_protocol::{Error, Reason};
+
+use crate::finish::finish;
+use crate::limits::Limits;
+use crate::port::store::{Expected, RecordKey, StoreError, Version};
+use crate::session::idle_ttl::IdleTtl;
+use crate::session::session::Session;
+
+/// How often a change is tried again before it gives up; each failure means that another write succeeded.
+const MAX_TRIES: usize = 10_000;
+
+/// What users attach to a session.
+pub type Metadata = serde_json::Map<String, serde_json::Value>;
+
+/// What is set for one session alone.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+pub struct Settings {
+    /// What users say of it.
+    #[serde(default)]
+    pub metadata: Metadata,
+    /// How long it lives when nobody uses it.
+    #[serde(default, rename = "ttl_ms")]
+    pub ttl: IdleTtl,
+}
+
+impl Session {
+    /// The session's metadata and the version it had then.
+    pub fn metadata(&self) -> (Metadata, Version) {
+        let state = self.state.lock();
+        (state.settings.metadata.clone(), state.version)
+    }
+
+    /// How long it lives when nobody uses it, as it was set for this session.
+    pub fn ttl(&self) -> IdleTtl {
+        self.state.lock().settings.ttl
+    }
+
+    /// Replaces the metadata if the record still has the version that the caller saw.
+    ///
+    /// # Errors
+    /// When it has changed meanwhile ([`Reason::Conflict`] with `data.version`), when the metadata are too large, or the
+    /// store fails. Nothing is changed then.
+    ///
+    /// # Cancel safety
+    /// The change is made or not made, in the store and in memory.
+    pub async fn set_metadata(self: &Arc<Self>, seen: Version, metadata: Metadata) -> Result<Version, Error> {
+        let ttl = self.ttl();
+        self.set_settings(seen, Settings { metadata, ttl }).await
+    }
+
+    /// Changes the settings; if another change comes first, tries again. What `change` refuses is not written.
+    ///
+    /// # Errors
+    /// When the session is over, the metadata are too large, or the store fails. `Ok(Err(..))` is a refusal. Nothing is
+    /// changed then.
+    ///
+    /// # Cancel safety
+    /// As for [`Session::set_metadata`].
+    pub async fn change_settings<R, E>(
+        self: &Arc<Self>,
+        mut change: impl FnMut(&mut Settings) -> Result<R, E> + Send,
+    ) -> Result<Result<R, E>, Error> {
+        let mut tries = 0;
+        loop {
+            let (mut settings, seen) = {
+                let state = self.state.lock();
+                (state.settings.clone(), state.version)
+            };
+            let outcome = match change(&mut settings) {
+                Ok(outcome) => outcome,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            match self.set_settings(seen, settings).await {
+                Ok(_) => return Ok(Ok(outcome)),
+                Err(error) if error.reason() == Reason::Conflict && tries < MAX_TRIES => tries += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Changes the metadata; if another change comes first, tries again.
+    ///
+    /// # Errors
+    /// As for [`Session::change_settings`].
+    ///
+    /// # Cancel safety
+    /// As for [`Session::set_metadata`].
+    pub async fn update_metadata(
+        self: &Arc<Self>,
+        mut change: impl FnMut(&mut Metadata) + Send,
+    ) -> Result<(), Error> {
+        let changed = self.change_settings(|settings| {
+            change(&mut settings.metadata);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        changed.await.map(|Ok(())| ())
+    }
+
+    /// Sets how long the session lives without use. That counts from now on.
+    ///
+    /// # Errors
+    /// As for [`Session::change_settings`].
+    ///
+    /// # Cancel safety
+    /// As for [`Session::set_metadata`].
+    pub async fn set_ttl(self: &Arc<Self>, ttl: IdleTtl) -> Result<(), Error> {
+        let changed = self.change_settings(|settings| {
+            settings.ttl = ttl;
+            Ok::<_, std::convert::Infallible>(())
+        });
+        changed.await.map(|Ok(())| ())
+    }
+
+    async fn set_settings(self: &Arc<Self>, seen: Version, settings: Settings) -> Result<Version, Error> {
+        check_size(&settings.metadata, &self.inner.limits)?;
+        let session = Arc::clone(self);
+        finish(&self.inner.tasks, async move { session.write_settings(seen, settings).await }).await
+    }
+
+    /// To be run to its end.
+    async fn write_settings(self: &Arc<Self>, seen: Version, settings: Settings) -> Result<Version, Error> {
+        let _alone = self.writing.acquire().await;
+        let (value, deadline) = {
+            let state = self.state.lock();
+            self.check_alive(&state)?;
+            if state.version != seen {
+                return Err(changed(state.version));
+            }
+            if state.settings.ttl != settings.ttl {
+                self.used_now();
+                // Whoever says how long it lives wants it to live.
+                self.stop_waiting(&state);
+            }
+            self.record(&state, &settings)
+        };
+        let key = RecordKey::session(self.key);
+        match self.inner.store.put(key, value, Expected::Version(seen), deadline).await {
+            Ok(version) => {
+                let mut state = self.state.lock();
+                self.set_idle_ttl(settings.ttl);
+                state.settings = settings;
+                state.version = version;
+                if state.end.is_none() {
+                    self.schedule(&mut state, self.inner.clock.now());
+                }
+                Ok(version)
+            }
+            Err(StoreError::Conflict { .. }) => {
+                self.reconcile().await.map_err(not_saved)?;
+                let state = self.state.lock();
+                self.check_alive(&state)?;
+                Err(changed(state.version))
+            }
+            Err(error) => Err(not_saved(error)),
+        }
+    }
+}
+
+/// Whether the metadata may be as large as they are.
+pub(super) fn check_size(metadata: &Metadata, limits: &Limits) -> Result<(), Error> {
+    let bytes = serde_json::to_vec(metadata).map_or(usize::MAX, |json| json.len());
+    let limit = limits.max_metadata_bytes;
+    if metadata.is_empty() || bytes <= limit {
+        return Ok(());
+    }
+    let error = Error::new(Reason::MetadataTooLarge, "The session's metadata would be too large");
+    Err(error.with("bytes", bytes).with("limit", limit))
+}
+
+fn not_saved(error: StoreError) -> Error {
+    Error::new(Reason::StoreUnavailable, "could not save the session").caused_by(error)
+}
+
+fn changed(current: Version) -> Error {
+    Error::new(Reason::Conflict, "the session has changed meanwhile").with("version", current.0)
+}
